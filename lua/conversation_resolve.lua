@@ -1,0 +1,201 @@
+-- conversation_resolve: one turn. Decides the epoch (reset policy, suspension, healing), and claims or continues its binding.
+--
+-- KEYS[1] -> limpet:{<ns>:<p>}:<conv|sess>:<digest> (string: the record)
+-- KEYS[2] -> limpet:{<ns>:<p>}:clock (string: the last tick)
+-- KEYS[3] -> limpet:{<ns>:<p>}:bound (sorted set: bindings by deadline)
+-- --
+-- ARGV[1] -> struct '>BI8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
+--            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), now_us (0 but in tests); then MessagePack
+--            {request id or '', seen_epoch stated, keep_ms, idle_us or 0, three daily boundaries in us or 0, exempt,
+--            channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '', commit}
+-- --
+-- Returns -> now, record: nothing was due and nothing was written
+-- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
+--            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed}
+-- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
+-- Complexity -> O(1). An unchanged record: 2 redis.calls (TIME, GET). A touch: 3, of a bound one 4. A first turn with bind: 6
+--               (TIME, GET, GET and SET of the clock, ZADD, SET). At most 12 (a heal that resets, claims and commits).
+local record_key = KEYS[1]
+local clock_key = KEYS[2]
+local bound_key = KEYS[3]
+
+local flags, granularity, bind_ttl, seen, now = struct.unpack('>BI8I8I8I8', ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = (time[1] - 1767225600) * 1000000 + time[2]
+end
+if now < 0 then
+  return redis.error_reply('CLOCK_BEFORE_2026 the clock of the store is set before 2026; set it right, ticks count from then')
+end
+
+-- The fast path: most turns of a busy conversation. Within one granularity of the last written activity neither idle nor
+-- daily can fire (both need more than that), so the policy is not even looked at; a binding must hold for its whole ttl.
+local raw = redis.call('GET', record_key)
+if raw and flags < 2 and #raw > 29 then
+  local schema, mark, _, last, _, due, _, epoch = struct.unpack('>BBBI8BI8BI8', raw)
+  if schema == 1 and now >= last and now - last < granularity and seen <= epoch
+    and ((mark == 2 and due >= now + bind_ttl) or (flags == 0 and mark < 3)) then
+    return struct.pack('>BI8', 0xcf, now) .. raw
+  end
+end
+
+-- @include record_unpack
+-- @include record_settle
+-- @include record_write
+-- @include record_begin
+-- @include seen_target
+-- @include ring_find
+-- @include ring_add
+-- @include publish
+-- @include reply
+local UNBOUND, CLAIMED, BOUND = 0, 1, 2
+local BIND, CONTINUE, WAIT = 1, 2, 3
+local RESOLVE = 1
+local CREATED, RESET, NEW_CONVERSATION, COMMITTED = 1, 2, 4, 8
+
+local args = cmsgpack.unpack(string.sub(ARGV[1], 34))
+local request_id, stated, keep_ms = args[1], args[2], args[3]
+local idle, day_before, day_last, day_next, exempt = args[4], args[5], args[6], args[7], args[8]
+local channel, claim_ttl, holder = args[9], args[10], args[11]
+local worker, dp_rank, incarnation, commit = args[12], args[13], args[14], args[15]
+local wants_bind = flags % 2 == 1
+local durable = flags >= 4
+
+local record, refusal = record_unpack(raw)
+if refusal then
+  return refusal
+end
+local behind = record ~= nil and record_settle(record, now)
+local changed = behind
+
+local function outcome(action, epoch, ordinal, reason, bits, previous, decided, replayed)
+  local reset = math.floor(bits / RESET) % 2 == 1
+  return {
+    action, reset and reason or '', previous, math.floor(bits / NEW_CONVERSATION) % 2, bits % 2,
+    epoch, ordinal, reason, decided and 1 or 0, behind and 1 or 0, replayed and 1 or 0,
+  }
+end
+
+-- 1. The same request again: its first result, as long as that still means anything. A claim in it counts only while it lives.
+local again = record and ring_find(record.ring, request_id, RESOLVE)
+if again then
+  local live = again[8] == 0
+  if again[8] > 0 and again[8] == record.fence and again[3] == record.epoch then
+    live = (record.state == CLAIMED and now <= record.deadline)
+      or (again[7] >= COMMITTED and record.state == BOUND and now <= record.deadline + granularity)
+  end
+  if live then
+    if behind then
+      raw = record_write(record_key, record, granularity)
+    elseif durable then
+      redis.call('SET', record_key, raw, 'KEEPTTL')
+    end
+    local action = again[8] > 0 and BIND or 0
+    return reply(now, raw, outcome(action, again[3], again[4], again[5], again[7], again[6], true, true))
+  end
+  if again[3] ~= record.epoch then
+    again = nil
+  end
+end
+
+-- 2. Is an epoch due? Lost advances first, then the suspension, then idle before daily.
+local known = record ~= nil and not record.forgotten
+local target, implausible = seen_target(clock_key, now, record and record.epoch or 0, stated, seen)
+if implausible then
+  return implausible
+end
+local reason
+if target > 0 then
+  reason = 'rollback'
+elseif not known then
+  reason = 'new'
+elseif record.suspend == 1 then
+  reason = 'suspended'
+elseif record.suspend > 1 then
+  if now > record.suspend then
+    reason = 'resume_expired'
+  else
+    record.suspend, changed = 0, true
+  end
+elseif not exempt then
+  local boundary = (day_next <= now and day_next) or (day_last <= now and day_last) or (day_before <= now and day_before) or 0
+  if idle > 0 and now > record.last + granularity + idle then
+    reason = 'idle'
+  elseif record.last + granularity < boundary then
+    reason = 'daily'
+  end
+end
+
+local bits, decided, advanced = 0, false, false
+if reason then
+  local replaced_tombstone = record ~= nil and record.forgotten
+  record, refusal = record_begin({ record = record_key, clock = clock_key, bound = bound_key }, now, record, reason, target, keep_ms)
+  if refusal then
+    return refusal
+  end
+  if not known then
+    bits = bits + CREATED
+  end
+  if known or target > 0 then
+    bits = bits + RESET
+    if target == 0 then
+      bits = bits + NEW_CONVERSATION
+    end
+  end
+  changed, decided = true, true
+  advanced = bits > CREATED or replaced_tombstone
+elseif again then
+  bits = again[7] % COMMITTED
+end
+local previous = bits >= RESET and record.previous or 0
+
+-- 3. The binding of the epoch: exactly one caller is told to bind.
+local action, committed = 0, false
+if wants_bind then
+  if record.state == BOUND and now <= record.deadline + granularity then
+    action = CONTINUE
+    if now + bind_ttl > record.deadline and (now - record.last >= granularity or now + bind_ttl > record.deadline + granularity) then
+      record.deadline, changed = now + bind_ttl, true
+      redis.call('ZADD', bound_key, 'XX', string.format('%.0f', record.deadline), bound_member(record_key, record.worker))
+    end
+  elseif record.state == CLAIMED and now <= record.deadline then
+    action = WAIT
+  else
+    local fence = decided and record.epoch or nil -- a claim made with a new epoch shares its tick
+    if not fence then
+      fence, refusal = tick(clock_key, now, math.max(record.epoch, record.fence))
+      if refusal then
+        return refusal
+      end
+    end
+    if record.state > UNBOUND and record.worker ~= worker then
+      redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
+    end
+    action, committed = BIND, commit
+    record.state, record.fence, record.holder = commit and BOUND or CLAIMED, fence, holder
+    record.worker, record.dp_rank, record.incarnation = worker, dp_rank, incarnation
+    record.deadline = now + (commit and bind_ttl or claim_ttl)
+    redis.call('ZADD', bound_key, '+inf', '', string.format('%.0f', record.deadline), bound_member(record_key, worker))
+    changed, decided = true, true
+  end
+end
+
+-- 4. Remember what was decided, and the activity.
+if decided then
+  ring_add(record.ring, {
+    request_id, RESOLVE, record.epoch, record.ordinal, record.reason, previous, bits + (committed and COMMITTED or 0),
+    action == BIND and record.fence or 0,
+  })
+end
+if changed or now - record.last >= granularity then
+  record.last = now
+  record.keep_ms = keep_ms
+  raw = record_write(record_key, record, granularity)
+end
+if advanced then
+  publish(channel, 'advance', record_key, record, record.reason)
+end
+if committed then
+  publish(channel, 'bind', record_key, record, '')
+end
+return reply(now, raw, outcome(action, record.epoch, record.ordinal, record.reason, bits, previous, decided, false))

@@ -1,0 +1,21 @@
+-- What every binding call starts with: the record, whether it had to be settled, the ring's entry of the same request,
+-- and whether `fence` holds the binding now. A fence holds its claim or binding until another claim, a release or an
+-- advance, even past the deadline: nobody has claimed since. Returns nil and an error reply when the record cannot be read.
+-- @include record_unpack
+-- @include record_settle
+-- @include ring_find
+local function binding_open(raw, now, request_id, operation, fence)
+  local record, refusal = record_unpack(raw)
+  if refusal then
+    return nil, refusal
+  end
+  if not record then
+    return { holds = false, behind = false }
+  end
+  return {
+    record = record,
+    behind = record_settle(record, now),
+    again = ring_find(record.ring, request_id, operation),
+    holds = not record.forgotten and record.state > 0 and record.fence == fence,
+  }
+end

@@ -1,0 +1,20 @@
+-- The epoch past which the next tick must go because somebody has seen it, or 0 (design, section 4).
+-- `hard` is what the caller states: refused when implausible. `soft` is what a replica remembers: dropped instead.
+-- Plausible: at most 60 s beyond the server's clock, or beyond the partition's own if that runs ahead of it.
+local function seen_target(clock_key, now, epoch, hard, soft)
+  if hard <= epoch and soft <= epoch then
+    return 0
+  end
+  local limit = math.max(now, tonumber(redis.call('GET', clock_key) or 0) or 0) + 60000000
+  local target = 0
+  if hard > epoch then
+    if hard > limit then
+      return nil, redis.error_reply('IMPLAUSIBLE_EPOCH the epoch seen is more than 60 s ahead of the clock of the store; check where the caller has it from')
+    end
+    target = hard
+  end
+  if soft > epoch and soft > target and soft <= limit then
+    target = soft
+  end
+  return target
+end

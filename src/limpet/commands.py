@@ -1,0 +1,494 @@
+"""Sans-IO: builds each script's call and parses its reply into a typed result. No socket, no clock, no task.
+
+The executors send what is built here; the coordinators (async and blocking) decide when. Units on this side are those of
+the public API (milliseconds, seconds); the scripts take microseconds, and all arguments of a script travel in one packed
+string (fixed-width fields first, then MessagePack), which costs the server less than one argument each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from limpet import scope as scopes
+from limpet.clock import EPOCH_UNIX_S, tick_to_unix_ms
+from limpet.errors import InvalidRequest, StaleFence
+from limpet.keys import Domain, Keyspace, digest, keyspace
+from limpet.policy import NONE, Policy
+from limpet.record import BOUND, CLAIMED, UNBOUND, Record, decode_record, split_reply
+from limpet.results import Advanced, Binding, Forgotten, Reset, Resolution, Suspended
+from limpet.scripts import Script, script
+from limpet.validate import check_int, check_text
+
+__all__ = ["Answer", "Bind", "Call", "Commands", "Target"]
+
+T = TypeVar("T")
+
+_STATES: Final[tuple[Literal["unbound", "claimed", "bound"], ...]] = ("unbound", "claimed", "bound")
+_ACTIONS: Final[tuple[Literal["bind", "continue", "wait"] | None, ...]] = (None, "bind", "continue", "wait")
+_RESOLVE: Final = struct.Struct(">BQQQQ")
+_HEAD: Final = struct.Struct(">QQ")
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE = 1, 2, 4
+MAX_BIND_TTL_MS: Final = 31_536_000_000
+MAX_CLAIM_TTL_MS: Final = 3_600_000
+MAX_WAIT_MS: Final = 30_000
+
+
+class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a resolve asks for its binding. Every field is optional.
+
+    ``worker``: the caller's own candidate. ``pool``: let Limpet propose one. ``holder``: who makes the claim (default: this
+    replica). ``ttl_ms``: 1 s..1 year, idle and sliding. ``claim_ttl_ms``: 0.1 s..1 h. ``wait_ms``: how long to wait for
+    another's claim, at most 30 s. ``commit``: claim and confirm in one, for callers that cannot come back.
+    """
+
+    worker: str | None = None
+    pool: str | None = None
+    holder: str | None = None
+    ttl_ms: int | None = None
+    claim_ttl_ms: int | None = None
+    wait_ms: int = 0
+    commit: bool = False
+
+    @staticmethod
+    def parse(value: Bind | Mapping[str, object] | bool | None) -> Bind | None:
+        """None and False: no binding asked for. True: the defaults. Raises InvalidRequest."""
+        if value is None or value is False:
+            return None
+        if value is True:
+            return _BIND_DEFAULTS
+        if not isinstance(value, Bind):
+            try:
+                value = msgspec.convert(value, Bind)
+            except msgspec.ValidationError as error:
+                raise InvalidRequest(f"bind is not valid: {error}.", field="bind") from None
+        for name in ("worker", "pool", "holder"):
+            text = getattr(value, name)
+            if text is not None:
+                check_text(text, f"bind.{name}")
+        if value.ttl_ms is not None:
+            check_int(value.ttl_ms, "bind.ttl_ms", 1000, MAX_BIND_TTL_MS)
+        if value.claim_ttl_ms is not None:
+            check_int(value.claim_ttl_ms, "bind.claim_ttl_ms", 100, MAX_CLAIM_TTL_MS)
+        check_int(value.wait_ms, "bind.wait_ms", 0, MAX_WAIT_MS)
+        return value
+
+
+_BIND_DEFAULTS: Final = Bind()
+
+
+class Target(NamedTuple):
+    """Whose record a call is about: a declared key's, or that of a session id (physical, in a domain of its own)."""
+
+    domain: Domain
+    digest: str
+    key: str | None
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One script call: what to send, and how to read what comes back. ``flagged``: its first argument opens with flags."""
+
+    script: Script
+    keys: tuple[str, ...]
+    args: tuple[bytes | str | int, ...]
+    parse: Callable[[Any], T]
+    flagged: bool = False
+
+    def command(self, *, flags_known: bool = False, again: bool = False) -> tuple[bytes | str | int, ...]:
+        """What goes on the wire. ``flags_known``: the server knows script flags. ``again``: an earlier try of this very call may
+        have taken effect, so its request id has to be looked up."""
+        args = self.args
+        if again and self.flagged:
+            packed = args[0]
+            assert isinstance(packed, bytes)  # flagged calls open with their flags byte
+            args = (bytes((packed[0] | FLAG_LOOK_UP,)) + packed[1:], *args[1:])
+        sha, _ = self.script.variant(flags_known)
+        return ("EVALSHA", sha, len(self.keys), *self.keys, *args)
+
+
+class Answer(NamedTuple):
+    """What a script said, beside the result that the caller sees: for metrics, memory and durability."""
+
+    result: Any
+    decided: bool = False
+    behind: bool = False
+    replayed: bool = False
+    epoch: int = 0
+    fence: int = 0
+    held: bool = True
+
+
+class Commands:
+    """The calls of one namespace.
+
+    Args:
+        namespace: see :func:`limpet.validate.check_namespace`.
+        partitions: fixed per namespace.
+        scope_secret: scopes become HMACs under it.
+        granularity_ms: the touch granularity that ``config`` in the store holds.
+        retention_ms: how long a record outlives its last activity.
+        bind_ttl_ms, claim_ttl_ms: the defaults of the calls that name none.
+        holder: who makes claims by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str = "default",
+        partitions: int = 1024,
+        scope_secret: str | None = None,
+        granularity_ms: int = 1000,
+        retention_ms: int = 2_592_000_000,
+        bind_ttl_ms: int = 300_000,
+        claim_ttl_ms: int = 10_000,
+        holder: str = "limpet",
+    ) -> None:
+        self.namespace = namespace
+        self.secret = scope_secret
+        self.keyspace: Keyspace = keyspace(namespace, partitions)
+        self.granularity_us = granularity_ms * 1000
+        self.retention_ms = retention_ms
+        self.bind_ttl_ms = bind_ttl_ms
+        self.claim_ttl_ms = claim_ttl_ms
+        self.holder = holder
+        self._channel = self.keyspace.events
+        self._resolve = script("conversation_resolve")
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def declared(self, key: str) -> Target:
+        """The target of a conversation key (already checked)."""
+        return Target("conv", digest(key), key, None)
+
+    def physical(self, session_id: str) -> Target:
+        """The target of a session id (already checked)."""
+        return Target("sess", digest(session_id), None, session_id)
+
+    def declared_scope(self, key: str, epoch: int) -> str:
+        """The scope of an epoch of a key in this namespace."""
+        return scopes.declared(key, epoch, self.namespace, self.secret)
+
+    def physical_scope(self, session_id: str) -> str:
+        """The scope of a session id in this namespace."""
+        return scopes.physical(session_id, self.namespace, self.secret)
+
+    def _keys(self, target: Target, *, clock: bool = True, bound: bool = True) -> tuple[str, ...]:
+        space = self.keyspace
+        partition = space.partition(target.digest)
+        keys = [space.record(target.domain, target.digest)]
+        if clock:
+            keys.append(space.clock(partition))
+        if bound:
+            keys.append(space.bound(partition))
+        return tuple(keys)
+
+    # -- the turn ------------------------------------------------------------------------------------------------------
+
+    def resolve(
+        self,
+        target: Target,
+        *,
+        session_id: str,
+        policy: Policy = NONE,
+        now: datetime | None = None,
+        exempt: bool = False,
+        seen_epoch: int = 0,
+        remembered_epoch: int = 0,
+        bind: Bind | None = None,
+        request_id: str = "",
+        look_up: bool = True,
+        durable: bool = False,
+        incarnation: str = "",
+        now_us: int = 0,
+    ) -> Call[Answer]:
+        """One turn. ``now`` is the caller's wall time, needed for a daily policy only. ``look_up`` is False for a request id
+        that was made just now, which no record can hold yet. ``now_us`` overrides the server's clock in tests."""
+        ttl_us = claim_us = 0
+        holder = worker = ""
+        flags = 0
+        commit = False
+        if bind is not None:
+            flags = FLAG_BIND
+            ttl_us = (bind.ttl_ms or self.bind_ttl_ms) * 1000
+            claim_us = (bind.claim_ttl_ms or self.claim_ttl_ms) * 1000
+            holder, worker, commit = bind.holder or self.holder, bind.worker or "", bind.commit
+        if look_up and request_id:
+            flags |= FLAG_LOOK_UP
+        if durable:
+            flags |= FLAG_DURABLE
+        idle_us = 0 if policy.idle_s is None else int(policy.idle_s * 1_000_000)
+        days = (0, 0, 0)
+        if policy.daily is not None:
+            if now is None:
+                raise InvalidRequest("a daily policy needs the wall time of the caller.", field="policy")
+            before, last, following = policy.boundaries(now)
+            days = (_tick(before), _tick(last), _tick(following))
+        keep_ms = max(self.retention_ms, idle_us // 1000)
+        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, max(seen_epoch, remembered_epoch), now_us)
+        tail = _pack(
+            (request_id, seen_epoch, keep_ms, idle_us, *days, exempt, self._channel, claim_us, holder, worker, -1, incarnation, commit)
+        )
+
+        def parse(reply: bytes) -> Answer:
+            return self._read_resolution(reply, target, session_id, bind is not None)
+
+        return Call(self._resolve, self._keys(target), (head + tail,), parse, flagged=True)
+
+    def _read_resolution(self, reply: bytes, target: Target, session_id: str, wants_bind: bool) -> Answer:
+        now, raw, outcome = split_reply(reply)
+        record = Record(raw)
+        if outcome is None:
+            return Answer(
+                self._resolution(
+                    target, session_id, record.epoch, record.body.ordinal, record.body.reason, binding=binding_of(record, now)
+                ),
+                epoch=record.epoch,
+                fence=record.body.fence,
+            )
+        action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, decided, behind, replayed = outcome
+        binding = None
+        if epoch == record.epoch:
+            binding = binding_of(record, now, _ACTIONS[action] if wants_bind else None)
+        reset = None
+        if reset_reason and target.key is not None:
+            scope = self.declared_scope(target.key, previous) if previous else None
+            reset = Reset(reset_reason, previous or None, scope, bool(new_conversation))
+        result = self._resolution(target, session_id, epoch, ordinal, reason, created=bool(created), reset=reset, binding=binding)
+        return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
+
+    def _resolution(
+        self,
+        target: Target,
+        session_id: str,
+        epoch: int,
+        ordinal: int,
+        reason: str,
+        *,
+        created: bool = False,
+        reset: Reset | None = None,
+        binding: Binding | None = None,
+    ) -> Resolution:
+        if target.key is None:  # a session id has a binding, no generations
+            return Resolution(None, session_id, None, None, self.physical_scope(session_id), "physical", binding=binding)
+        scope = self.declared_scope(target.key, epoch)
+        started = tick_to_unix_ms(epoch)
+        return Resolution(target.key, session_id, epoch, ordinal, scope, "declared", created, reason, started, reset, binding)
+
+    def peek(self, target: Target, *, now_us: int = 0) -> Call[Answer]:
+        """The record as it is. The answer's result is a Resolution, or None."""
+
+        def parse(reply: bytes) -> Answer:
+            now, raw, _ = split_reply(reply)
+            record = decode_record(raw)
+            if record is None or record.forgotten:
+                return Answer(None)
+            body = record.body
+            result = self._resolution(
+                target, target.session_id or "", record.epoch, body.ordinal, body.reason, binding=binding_of(record, now)
+            )
+            return Answer(result, epoch=record.epoch, fence=body.fence)
+
+        args = (struct.pack(">Q", now_us),)
+        return Call(script("conversation_peek"), self._keys(target, clock=False, bound=False), args, parse)
+
+    # -- the host's own decisions --------------------------------------------------------------------------------------
+
+    def _packed(self, now_us: int, *args: object) -> tuple[bytes]:
+        return (_HEAD.pack(now_us, self.granularity_us) + _pack(args),)
+
+    def advance(
+        self,
+        target: Target,
+        reason: str,
+        *,
+        expected_epoch: int = 0,
+        request_id: str = "",
+        durable: bool = False,
+        now_us: int = 0,
+    ) -> Call[Answer]:
+        """A new conversation. The answer's result is an Advanced."""
+        key = target.key or ""
+
+        def parse(reply: bytes) -> Answer:
+            _, raw, outcome = split_reply(reply)
+            applied, epoch, ordinal, previous, decided, behind, replayed = outcome or []
+            result = Advanced(epoch, ordinal, previous or None, self.declared_scope(key, epoch), bool(applied))
+            record = Record(raw)
+            return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
+
+        args = self._packed(now_us, request_id, self._channel, self.retention_ms, reason, expected_epoch, durable)
+        return Call(script("conversation_advance"), self._keys(target), args, parse)
+
+    def suspend(self, target: Target, *, window_ms: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
+        """The next turn resets, or resumes within the window. The answer's result is a Suspended."""
+
+        def parse(reply: bytes) -> Answer:
+            _, _, outcome = split_reply(reply)
+            applied, epoch, decided, behind, replayed = outcome or []
+            return Answer(Suspended(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
+
+        args = self._packed(now_us, request_id, self._channel, window_ms * 1000)
+        return Call(script("conversation_suspend"), self._keys(target, clock=False, bound=False), args, parse)
+
+    def forget(self, target: Target, *, expected_epoch: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
+        """The record goes. The answer's result is a Forgotten."""
+
+        def parse(reply: bytes) -> Answer:
+            _, _, outcome = split_reply(reply)
+            applied, epoch, decided, behind, replayed = outcome or []
+            return Answer(Forgotten(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
+
+        args = self._packed(now_us, request_id, self._channel, expected_epoch)
+        return Call(script("conversation_forget"), self._keys(target), args, parse)
+
+    # -- the binding ---------------------------------------------------------------------------------------------------
+
+    def confirm(
+        self,
+        target: Target,
+        fence: int,
+        *,
+        worker: str = "",
+        dp_rank: int = -1,
+        incarnation: str = "",
+        ttl_ms: int = 0,
+        request_id: str = "",
+        durable: bool = False,
+        now_us: int = 0,
+    ) -> Call[Answer]:
+        """The claim becomes a binding. As of all binding calls: the parse raises StaleFence."""
+        ttl_us = (ttl_ms or self.bind_ttl_ms) * 1000
+        args = self._packed(
+            now_us, request_id, self._channel, fence, worker, dp_rank, incarnation, ttl_us, self.retention_ms, durable
+        )
+        return self._binding_call("binding_confirm", target, fence, args)
+
+    def abort(self, target: Target, fence: int, *, reason: str = "aborted", request_id: str = "", now_us: int = 0) -> Call[Answer]:
+        """The first request failed."""
+        return self._binding_call("binding_abort", target, fence, self._packed(now_us, request_id, self._channel, fence, reason))
+
+    def release(self, target: Target, fence: int, *, reason: str = "released", request_id: str = "", now_us: int = 0) -> Call[Answer]:
+        """The conversation leaves its worker."""
+        return self._binding_call("binding_release", target, fence, self._packed(now_us, request_id, self._channel, fence, reason))
+
+    def renew(self, target: Target, fence: int, *, ttl_ms: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
+        """A claim or binding lives on."""
+        claim_us, bind_us = (ttl_ms or self.claim_ttl_ms) * 1000, (ttl_ms or self.bind_ttl_ms) * 1000
+        args = self._packed(now_us, request_id, fence, claim_us, bind_us, self.retention_ms)
+        return self._binding_call("binding_renew", target, fence, args)
+
+    def rebind(
+        self,
+        target: Target,
+        fence: int,
+        reason: str,
+        *,
+        worker: str = "",
+        dp_rank: int = -1,
+        incarnation: str = "",
+        holder: str = "",
+        claim_ttl_ms: int = 0,
+        request_id: str = "",
+        durable: bool = False,
+        now_us: int = 0,
+    ) -> Call[Answer]:
+        """Claims anew, by compare-and-set on the fence."""
+        claim_us = (claim_ttl_ms or self.claim_ttl_ms) * 1000
+        who = holder or self.holder
+        args = self._packed(
+            now_us, request_id, self._channel, fence, reason, worker, dp_rank, incarnation, who, claim_us, self.retention_ms, durable
+        )
+        return self._binding_call("binding_rebind", target, fence, args, clock=True)
+
+    def _binding_call(self, name: str, target: Target, fence: int, args: tuple[bytes], *, clock: bool = False) -> Call[Answer]:
+        def parse(reply: bytes) -> Answer:
+            return read_binding(name, fence, reply)
+
+        return Call(script(name), self._keys(target, clock=clock), args, parse)
+
+    def touch(self, target: Target, epoch: int, *, age_us: int, ttl_ms: int = 0, now_us: int = 0) -> Call[bool]:
+        """Writes an activity behind that the memo answered ``age_us`` ago; ``ttl_ms`` slides a binding, 0 does not."""
+        args = self._packed(now_us, epoch, age_us, ttl_ms * 1000)
+        return Call(script("conversation_touch"), self._keys(target, clock=False), args, bool)
+
+    # -- durability ----------------------------------------------------------------------------------------------------
+
+    def rewrite(self, target: Target, epoch: int, fence: int) -> Call[bool]:
+        """Stores the record again, if it is still that of this epoch and fence, so that a WAIT covers it."""
+        keys = self._keys(target, clock=False, bound=False)
+        return Call(script("record_rewrite"), keys, (epoch, fence), bool)
+
+
+def binding_of(record: Record, now: int, action: Literal["bind", "continue", "wait"] | None = None) -> Binding | None:
+    """The binding as it stands, or None when the epoch is unbound or what it had is over.
+
+    Without an action the record tells it: a bound epoch is continued, a claimed one waited for.
+    """
+    state = record.state
+    if state == UNBOUND or record.remaining_us(now) < 0:
+        return None
+    body = record.body
+    if action is None:
+        action = "continue" if state == BOUND else "wait"
+    # What is told is the deadline; a binding's granularity of grace on top of it is ours.
+    left_ms = max(0, body.deadline - max(now, record.last)) // 1000
+    return Binding(
+        action,
+        _STATES[state],
+        body.worker or None,
+        None,
+        body.dp_rank if body.dp_rank >= 0 else None,
+        body.holder or None,
+        body.fence,
+        left_ms,
+        left_ms + 1 if action == "wait" else None,
+        False,
+        body.incarnation or None,
+    )
+
+
+def read_binding(name: str, fence: int, reply: bytes) -> Answer:
+    """The reply of a binding call. Raises StaleFence, with the binding that holds now."""
+    now, raw, outcome = split_reply(reply)
+    held, state, held_fence, worker, dp_rank, decided, behind, replayed = outcome or []
+    record = decode_record(raw)
+    current = None if record is None or record.forgotten else binding_of(record, now)
+    if not held:
+        raise StaleFence(
+            f"Fence {fence} does not hold this binding now, so {name.removeprefix('binding_')} changed nothing; "
+            + (f"fence {current.fence} does: follow it." if current else "the epoch is unbound: resolve again."),
+            binding=current,
+        )
+    rebind = name == "binding_rebind"
+    if current is not None and current.fence == held_fence and record is not None and record.state == state:
+        action: Literal["bind", "continue"] = "bind" if state == CLAIMED else "continue"
+        result = msgspec.structs.replace(current, action=action, retry_after_ms=None, rebound=rebind)
+    else:
+        # A repeated request whose binding has moved on since, or one that is over: its own first result, without a deadline.
+        result = Binding(
+            None if state == UNBOUND else "bind" if state == CLAIMED else "continue",
+            _STATES[state],
+            worker or None,
+            None,
+            dp_rank if dp_rank >= 0 else None,
+            None,
+            held_fence,
+            rebound=rebind,
+        )
+    epoch = record.epoch if record else 0
+    return Answer(result, bool(decided), bool(behind), bool(replayed), epoch, record.body.fence if record else 0)
+
+
+def _tick(instant: datetime) -> int:
+    """A wall instant as microseconds since 2026; 0 for anything before."""
+    seconds = instant.timestamp() - EPOCH_UNIX_S
+    return max(0, round(seconds * 1_000_000))

@@ -1,0 +1,83 @@
+"""Decodes what the scripts store and answer. The layout is that of ``lua/README.md``; only the scripts write it.
+
+A record is a MessagePack stream: a prefix of fixed width (schema, mark, last activity, due, epoch), so that the hot script
+need not unpack it, then one array. A reply is a stream too: the time, then the record, then for most scripts an outcome.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from limpet.errors import SchemaTooNew, StoreCorrupt
+
+__all__ = ["BOUND", "CLAIMED", "SCHEMA", "UNBOUND", "Record", "decode_record", "split_reply"]
+
+SCHEMA: Final = 1
+UNBOUND, CLAIMED, BOUND = 0, 1, 2
+
+_PREFIX: Final = struct.Struct(">BBxQxQxQ")
+_NOW: Final = struct.Struct(">xQ")
+_LENGTH: Final = struct.Struct(">xH")
+
+
+class _Body(msgspec.Struct, array_like=True):
+    ordinal: int
+    reason: str
+    previous: int
+    worker: str
+    dp_rank: int
+    incarnation: str
+    holder: str
+    fence: int
+    deadline: int
+    suspend: int
+    keep_ms: int
+    ring: msgspec.Raw
+
+
+_body: Final = msgspec.msgpack.Decoder(_Body)
+_outcome: Final = msgspec.msgpack.Decoder(list[Any])
+
+
+class Record:
+    """A record as stored. All instants are ticks (microseconds since 2026); ``due`` is the end of the binding with its
+    granularity of grace, 0 when unbound."""
+
+    __slots__ = ("body", "due", "epoch", "forgotten", "last", "state", "suspended")
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            schema, mark, self.last, self.due, self.epoch = _PREFIX.unpack_from(raw)
+        except struct.error:
+            raise StoreCorrupt("A record is shorter than its own prefix; delete that key or restore it.") from None
+        if schema > SCHEMA:
+            raise SchemaTooNew(f"A record has schema {schema} and this release reads up to {SCHEMA}; upgrade this replica.")
+        self.state: int = mark & 7
+        self.suspended = mark & 8 != 0
+        self.forgotten = mark & 16 != 0
+        try:
+            self.body = _body.decode(raw[_PREFIX.size :])
+        except msgspec.MsgspecError:
+            raise StoreCorrupt("A record cannot be decoded; delete that key or restore it.") from None
+
+    def remaining_us(self, now: int) -> int:
+        """How long the claim or binding still holds, in microseconds; negative once it is over. A clock behind the last
+        activity was set back, and the record's instants count from there (design, section 4)."""
+        return self.due - max(now, self.last)
+
+
+def decode_record(raw: bytes) -> Record | None:
+    """The record, or None for no bytes."""
+    return Record(raw) if raw else None
+
+
+def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
+    """(now, the record's bytes, the outcome). The outcome is None in the short form: nothing was due, nothing written."""
+    (now,) = _NOW.unpack_from(reply)
+    if len(reply) > 9 and reply[9] == 0xCD:
+        (length,) = _LENGTH.unpack_from(reply, 9)
+        return now, reply[12 : 12 + length], _outcome.decode(reply[12 + length :])
+    return now, reply[9:], None

@@ -1,0 +1,145 @@
+"""The comfortable routes: probes, metrics and documentation, on Starlette."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from limpet.clock import Clock, SystemClock
+from limpet.errors import LimpetError
+from limpet.metrics import CONTENT_TYPE, Metrics
+from limpet.service import docs, openapi, problems
+from limpet.service.app import no_such_route
+from limpet.service.auth import Guard
+from limpet.service.clients import Clients
+from limpet.service.logs import log_unexpected
+from limpet.service.problems import MethodNotAllowed, Unauthorized
+
+__all__ = ["Pages"]
+
+BINDINGS_TTL_S: Final = 5.0
+"""How old ``limpet_bindings`` may be: counting them reads the whole store, so scrapes share one count."""
+BINDINGS_PATIENCE_S: Final = 5.0
+_JSON: Final = "application/json"
+
+
+class Pages:
+    """Builds the application of the comfortable routes."""
+
+    def __init__(self, guard: Guard, clients: Clients, metrics: Metrics, *, clock: Clock | None = None) -> None:
+        self._guard = guard
+        self._clients = clients
+        self._metrics = metrics
+        self._clock = clock or SystemClock()
+        self._bindings: Counter[str] | None = None
+        self._counted_at = float("-inf")
+        self._counting = asyncio.Lock()
+
+    def app(self) -> Starlette:
+        """The Starlette application, with the lifespan of the whole service."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            try:
+                for namespace in self._guard.namespaces:
+                    await self._clients.enter(namespace)  # StoreMismatch: refuses to start
+                yield
+            finally:
+                await self._clients.close()
+
+        starlette = Starlette(
+            routes=[
+                Route("/", self._root),
+                Route("/livez", self._livez),
+                Route("/readyz", self._readyz),
+                Route("/metrics", self._scrape),
+                Route("/openapi.json", self._openapi),
+                Route("/docs", self._docs),
+            ],
+            exception_handlers={HTTPException: _http_problem, LimpetError: _problem},
+            lifespan=_as_lifespan(lifespan),
+        )
+        starlette.router.redirect_slashes = False
+        return starlette
+
+    async def _root(self, _: Request) -> Response:
+        return RedirectResponse("docs", status_code=307)
+
+    async def _livez(self, _: Request) -> Response:
+        return Response(b'{"ok":true}', media_type=_JSON)
+
+    async def _readyz(self, request: Request) -> Response:
+        """200 or 503. The checks themselves name parts of the installation: where a metrics token is set, only its bearer
+        sees them."""
+        entry = await self._clients.enter(self._guard.namespaces[0])
+        health = await entry.client.health()
+        body: dict[str, Any] = {"ok": health.ok}
+        if self._guard.may_scrape(dict(request.headers.raw)):
+            body["checks"] = health.checks
+        return Response(msgspec.json.encode(body), status_code=200 if health.ok else 503, media_type=_JSON)
+
+    async def _scrape(self, request: Request) -> Response:
+        if not self._guard.may_scrape(dict(request.headers.raw)):
+            raise Unauthorized("Metrics need the token of LIMPET_METRICS_TOKEN: Authorization: Bearer <token>.")
+        return Response(self._metrics.render(await self._count_bindings()), media_type=CONTENT_TYPE)
+
+    async def _openapi(self, _: Request) -> Response:
+        return Response(openapi.encoded(), media_type=_JSON)
+
+    async def _docs(self, _: Request) -> Response:
+        return Response(docs.page(), media_type="text/html", headers={"content-security-policy": docs.CSP})
+
+    async def _count_bindings(self) -> Counter[str] | None:
+        """Live bindings by worker over all open namespaces; None when the store cannot say."""
+        async with self._counting:
+            if self._clock.monotonic() - self._counted_at >= BINDINGS_TTL_S:
+                self._bindings = await self._ask_bindings()
+                self._counted_at = self._clock.monotonic()
+            return self._bindings
+
+    async def _ask_bindings(self) -> Counter[str] | None:
+        total: Counter[str] = Counter()
+        try:
+            async with asyncio.timeout(BINDINGS_PATIENCE_S):
+                for entry in self._clients.all():
+                    if entry.ready:
+                        total.update(await entry.client.count_bindings())
+        except (LimpetError, TimeoutError):
+            return None
+        except Exception as error:  # noqa: BLE001  (the other metrics matter more than this one)
+            log_unexpected("count bindings", error)
+            return None
+        return total
+
+
+def _as_lifespan(lifespan: Any) -> Any:
+    typed: type[AbstractAsyncContextManager[None]] = lifespan
+    return typed
+
+
+def _respond(error: LimpetError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in problems.headers_of(error)}
+    body = problems.encode(problems.problem_of(error))
+    return Response(body, error.status, headers, media_type=problems.CONTENT_TYPE.decode())
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, LimpetError)
+    return _respond(error)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        return _respond(MethodNotAllowed("That route takes GET.", allow="GET, HEAD"))
+    return _respond(no_such_route(request.url.path))

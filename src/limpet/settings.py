@@ -1,0 +1,357 @@
+"""Every setting of Limpet, read from flags, ``LIMPET_*`` variables and ``.env`` (design, section 9).
+
+One model for all commands: a flag wins over the environment, the environment over ``.env``, that over the default.
+What is wrong is said in one line that names the variable, and never repeats a value (it may be a secret).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
+
+from dotenv import dotenv_values
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from limpet.errors import InvalidRequest
+from limpet.validate import check_namespace
+
+__all__ = ["DEFAULT_KEY_SOURCES", "Setting", "Settings", "SettingsInvalid", "Token"]
+
+PREFIX: Final = "LIMPET_"
+DEFAULT_KEY_SOURCES: Final = (
+    "header:X-Limpet-Key",
+    "header:X-Hermes-Session-Key",
+    "header:X-Session-ID",
+    "header:X-Session-Affinity",
+    "header:X-Dynamo-Session-ID",
+    "header:X-SMG-Routing-Key",
+    "header:x-claude-code-session-id",
+    "header:session_id",
+    "header:session-id",
+    "body:session_id",
+    "body:prompt_cache_key",
+)
+"""Where a conversation key is read from, first hit wins (design, section 7)."""
+
+_MASK: Final = "********"
+_Names: TypeAlias = Annotated[tuple[str, ...], NoDecode]
+_USERINFO: Final = re.compile(r"//[^/@]*@")
+_QUERY_SECRET: Final = re.compile(r"(password=)[^&]*", re.IGNORECASE)
+
+
+class SettingsInvalid(InvalidRequest):
+    """A setting is wrong. The message is one line, names the variable, and holds no value."""
+
+    code = "invalid_settings"
+
+
+class Token(BaseModel):
+    """One entry of ``LIMPET_TOKENS``: the SHA-256 of a bearer token, the namespace it opens, and what it may do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str
+    namespace: str = "default"
+    rights: frozenset[Literal["resolve", "admin"]] = frozenset({"resolve"})
+
+    @field_validator("sha256")
+    @classmethod
+    def _sha256(cls, value: str) -> str:
+        lowered = value.lower()
+        if not re.fullmatch("[0-9a-f]{64}", lowered):
+            raise ValueError("must be the 64 hex digits of the token's SHA-256, not the token itself")
+        return lowered
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespace(cls, value: str) -> str:
+        return check_namespace(value)
+
+
+class Setting(NamedTuple):
+    """One row of ``limpet config``. ``value`` is printable: secrets are masked. ``origin`` says where it came from."""
+
+    name: str
+    type: str
+    default: str
+    value: str
+    origin: str
+    help: str
+
+
+def _alias(*names: str) -> AliasChoices:
+    return AliasChoices(*names)
+
+
+class Settings(BaseSettings):
+    """All settings. Build it with :meth:`load`, which turns every mistake into one :class:`SettingsInvalid`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        validate_default=False,
+    )
+
+    redis_url: SecretStr | None = Field(
+        None,
+        validation_alias=_alias("LIMPET_REDIS_URL", "REDIS_URL"),
+        description="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://. "
+        "Without it, serve, gateway and demo run an embedded store. REDIS_URL is read too.",
+    )
+    namespace: str = Field("default", description="The namespace when neither a token nor a header names one.")
+    partitions: int = Field(
+        1024, ge=1, le=16_384, description="Hash-tagged groups of keys; fixed once a namespace is used."
+    )
+    retention_s: int = Field(
+        2_592_000, ge=1, le=315_360_000, description="Seconds a record outlives its last activity."
+    )
+    touch_granularity_ms: int = Field(
+        1000,
+        ge=0,
+        le=60_000,
+        description="A turn writes its activity at most this often; fixed once a namespace is used.",
+    )
+    deadline_ms: int = Field(250, ge=1, le=60_000, description="How long the store may take before a turn degrades.")
+    memo_ttl_ms: int = Field(0, ge=0, le=60_000, description="How long a process may answer from memory; 0 is off.")
+    bind_ttl_ms: int = Field(300_000, ge=1000, le=31_536_000_000, description="Idle time after which a binding lapses.")
+    claim_ttl_ms: int = Field(10_000, ge=100, le=3_600_000, description="Time a claimer has to confirm.")
+    durability: Literal["replica", "aof", "none"] | None = Field(
+        None, description="What acknowledges a write before the answer; by default replica where there are replicas."
+    )
+    durable_replicas: int | None = Field(
+        None, ge=1, le=64, description="Replicas to wait for; by default the most seen."
+    )
+    scope_secret: SecretStr | None = Field(
+        None, description="Makes scopes an HMAC, so that keys cannot be guessed from them."
+    )
+    holder: str | None = Field(None, description="The name of this replica in claims; by default host and process.")
+    key_sources: _Names = Field(
+        DEFAULT_KEY_SOURCES, description="Where a key is read from, first hit wins (header:X or body:x)."
+    )
+    profile: str | None = Field(None, description="The wire profile of the gateway.")
+    upstreams: _Names = Field((), description="The gateway's upstreams: URLs, by commas or as a JSON list.")
+    pool: str | None = Field(None, description="The pool of workers that the gateway and forward-auth bind to.")
+    cache_bust: Literal["none", "system_prefix", "system_suffix", "first_turn_prefix", "first_turn_suffix"] = Field(
+        "none", description="Where a cache-bust marker goes (benchmark replays)."
+    )
+    debug_samples: int = Field(0, ge=0, le=10_000, description="Turns of each session to sample for debugging.")
+    debug_chars: int = Field(0, ge=0, le=65_536, description="Characters of the body in a debug sample.")
+    tokens: tuple[Token, ...] = Field(
+        (), description='JSON: [{"sha256": "...", "namespace": "prod", "rights": ["resolve"]}].'
+    )
+    metrics_token: SecretStr | None = Field(None, description="Bearer token that /metrics then asks for.")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int | None = Field(None, ge=0, le=65_535, description="Port to listen on: 5467 for serve, 5468 for gateway.")
+    workers: int = Field(1, ge=1, le=256, description="Server processes.")
+    data_dir: Path | None = Field(None, description="Where the embedded store keeps its data.")
+    insecure: bool = Field(False, description="Listen off loopback without tokens.")
+    shutdown_grace_s: int = Field(35, ge=0, le=3600, description="How long a shutdown waits for requests in flight.")
+    access_log: bool = Field(False, description="One log line per request, without keys.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe log line shown."
+    )
+    url: str = Field("http://127.0.0.1:5467", description="The service that resolve, advance, inspect ... talk to.")
+    token: SecretStr | None = Field(None, description="The bearer token that those commands send.")
+
+    _flags: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @field_validator("namespace")
+    @classmethod
+    def _check_namespace(cls, value: str) -> str:
+        return check_namespace(value)
+
+    @field_validator("key_sources", "upstreams", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            try:
+                return tuple(json.loads(value))
+            except ValueError:
+                raise ValueError("must be a JSON list of strings, or names separated by commas") from None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    @field_validator("key_sources")
+    @classmethod
+    def _sources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(r"(header|body):[!-~]+", source) for source in value):
+            raise ValueError("must hold header:<name> or body:<name>")
+        return value
+
+    @field_validator("tokens")
+    @classmethod
+    def _unique(cls, value: tuple[Token, ...]) -> tuple[Token, ...]:
+        if len({token.sha256 for token in value}) != len(value):
+            raise ValueError("names one token twice; a token opens one namespace")
+        return value
+
+    @classmethod
+    def load(cls, **flags: Any) -> Self:
+        """Read flags (``None`` means "not given"), environment and ``.env``.
+
+        Raises:
+            SettingsInvalid: with one line that names each variable at fault.
+        """
+        given = {name: value for name, value in flags.items() if value is not None}
+        unknown = sorted(given.keys() - cls.model_fields.keys())
+        if unknown:
+            raise SettingsInvalid(f"There is no setting named {', '.join(unknown)}.")
+        try:
+            settings = cls(**given)
+        except ValidationError as error:
+            raise SettingsInvalid(_explain(error)) from None
+        except SettingsError as error:
+            raise SettingsInvalid(_explain_source(error)) from None
+        except UnicodeDecodeError:
+            raise SettingsInvalid("The file .env is not UTF-8; save it as UTF-8.") from None
+        settings._flags = frozenset(given)
+        return settings
+
+    def secret(self, name: str) -> str | None:
+        """The plain value of a secret setting, or None."""
+        value: SecretStr | None = getattr(self, name)
+        return None if value is None else value.get_secret_value()
+
+    @property
+    def off_loopback(self) -> bool:
+        """Whether ``host`` can be reached from other machines."""
+        if self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return True
+
+    def describe(self) -> list[Setting]:
+        """One row per setting, for ``limpet config`` and the README; secrets are masked."""
+        file = _dotenv()
+        return [
+            Setting(
+                name=_variable(name, field),
+                type=_type_name(field),
+                default=_show(name, field.default),
+                value=_show(name, getattr(self, name)),
+                origin=self._origin(name, field, file),
+                help=field.description or "",
+            )
+            for name, field in type(self).model_fields.items()
+        ]
+
+    def unknown_variables(self) -> list[str]:
+        """``LIMPET_*`` names in the environment or ``.env`` that are no setting: most likely typing mistakes."""
+        known = {variable for name, field in type(self).model_fields.items() for variable in _variables(name, field)}
+        seen = {name.upper() for name in (*os.environ, *_dotenv()) if name.upper().startswith(PREFIX)}
+        return sorted(seen - known)
+
+    def to_environ(self) -> dict[str, str]:
+        """The variables that give a child process these settings, secrets included (for worker processes).
+
+        Defaults are written out too, so that the child's own environment and ``.env`` change nothing.
+        """
+        out: dict[str, str] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is not None:
+                out[_variable(name, field)] = _plain(value)
+        return out
+
+    def _origin(self, name: str, field: FieldInfo, file: Mapping[str, object]) -> str:
+        if name in self._flags:
+            return "flag"
+        environ = {key.upper() for key, value in os.environ.items() if value}
+        for variable in _variables(name, field):
+            if variable in environ:
+                return f"environment {variable}"
+        for variable in _variables(name, field):
+            if variable in file:
+                return f".env {variable}"
+        return "default"
+
+
+def _variables(name: str, field: FieldInfo) -> tuple[str, ...]:
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        return tuple(str(choice) for choice in alias.choices)
+    return (PREFIX + name.upper(),)
+
+
+def _variable(name: str, field: FieldInfo) -> str:
+    return _variables(name, field)[0]
+
+
+def _dotenv() -> dict[str, object]:
+    values = dotenv_values(".env", encoding="utf-8") if Path(".env").is_file() else {}
+    return {name.upper(): value for name, value in values.items() if value}
+
+
+def _type_name(field: FieldInfo) -> str:
+    text = field.annotation.__name__ if isinstance(field.annotation, type) else str(field.annotation)
+    text = re.sub(r"\b(?:typing|pathlib|pydantic\.types|limpet\.settings)\.", "", text).replace("SecretStr", "secret")
+    text = re.sub(r"Literal\[([^]]*)\]", lambda match: match[1].replace("'", "").replace(", ", "|"), text)
+    text = re.sub(r"Optional\[(.*)\]", r"\1", text)
+    return text.replace(" | None", "").replace("tuple[str, ...]", "list").replace("tuple[Token, ...]", "JSON list")
+
+
+def _show(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, SecretStr):
+        if name != "redis_url":
+            return _MASK
+        masked = _USERINFO.sub(f"//{_MASK}@", value.get_secret_value())
+        return _QUERY_SECRET.sub(rf"\1{_MASK}", masked)
+    if name == "tokens" and isinstance(value, tuple):
+        return ", ".join(f"{t.namespace} ({'+'.join(sorted(t.rights, reverse=True))})" for t in value)
+    if isinstance(value, tuple):
+        return ",".join(_USERINFO.sub(f"//{_MASK}@", str(part)) for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, tuple):
+        return json.dumps([part.model_dump(mode="json") if isinstance(part, Token) else part for part in value])
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _explain(error: ValidationError) -> str:
+    """One line for all of pydantic's findings. Only their messages and places are used, never their inputs."""
+    lines = []
+    for finding in error.errors(include_url=False, include_input=False, include_context=False):
+        place = [str(part) for part in finding["loc"]]
+        head = place[0] if place else "settings"
+        variable = head if head.isupper() else PREFIX + head.upper()
+        inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place[1:])
+        message = finding["msg"].removeprefix("Value error, ")
+        lines.append(f"{variable}{inner}: {message[:1].lower()}{message[1:].rstrip('.')}")
+    return "; ".join(lines) + "."
+
+
+def _explain_source(error: SettingsError) -> str:
+    """The source could not be decoded: only a JSON setting can do that."""
+    match = re.search(r'field "(\w+)"', str(error))
+    name = PREFIX + match[1].upper() if match else "a setting"
+    return f"{name}: must be JSON, and is not; check its quotes and brackets."
