@@ -6,7 +6,8 @@
 -- ARGV[1] -> struct '>I8I8': now_us (0 but in tests), granularity_us; then MessagePack
 --            {request id or '', channel, fence, worker or '', dp_rank or -1, incarnation or '', bind_ttl_us, retention_ms, durable}
 -- --
--- Returns -> now, length, record, {held, state, fence, worker, dp_rank, decided, clock behind, replayed}; held 0: a stale fence
+-- Returns -> now, length, record, {held, state, fence, worker, dp_rank, decided (2: but not written again), clock behind,
+--            replayed}; held 0: a stale fence
 -- Errors -> SCHEMA_TOO_NEW, CORRUPT
 -- Complexity -> O(log(N)) with N bindings of the partition, at most 6 redis.calls (TIME, GET, ZREM, ZADD, SET, PUBLISH).
 local record_key = KEYS[1]
@@ -34,10 +35,11 @@ if refusal then
 end
 local record = call.record
 if call.again then
-  if durable and call.again[8] == record.fence then
+  local current = call.again[8] == record.fence
+  if durable and current then
     redis.call('SET', record_key, raw, 'KEEPTTL')
   end
-  return reply(now, raw, binding_outcome(1, record, call.behind, call.again, 1))
+  return reply(now, raw, binding_outcome(1, record, call.behind, call.again, current and 1 or 2))
 end
 if not call.holds then
   return reply(now, raw or '', binding_outcome(0, record, call.behind, nil, 0))

@@ -33,7 +33,7 @@ if refusal then
 end
 local record = call.record
 if call.again then
-  return reply(now, raw, binding_outcome(1, record, call.behind, call.again, 1))
+  return reply(now, raw, binding_outcome(1, record, call.behind, call.again, 0))
 end
 if not call.holds then
   -- The same fence, already unbound: idempotent. Any other: stale.
@@ -44,4 +44,4 @@ binding_release(bound_key, record_key, record)
 ring_add(record.ring, { request_id, RELEASE, record.epoch, record.ordinal, reason, 0, 0, fence, '', -1 })
 raw = record_write(record_key, record, granularity)
 publish(channel, 'release', record_key, record, reason)
-return reply(now, raw, binding_outcome(1, record, call.behind, nil, 1))
+return reply(now, raw, binding_outcome(1, record, call.behind, nil, 0))

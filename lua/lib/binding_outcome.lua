@@ -3,7 +3,7 @@
 local function binding_outcome(held, record, behind, entry, decided)
   local flag = behind and 1 or 0
   if entry then
-    return { 1, entry[7], entry[8], entry[9], entry[10], 1, flag, 1 }
+    return { 1, entry[7], entry[8], entry[9], entry[10], decided, flag, 1 }
   elseif not record then
     return { 0, 0, 0, '', -1, 0, 0, 0 }
   end

@@ -1,9 +1,9 @@
 """Limpet: a Redis-backed affinity coordinator for horizontally scaled LLM gateways.
 
-    from limpet import Limpet            # asyncio; limpet.sync.Limpet is the blocking twin
+from limpet import Limpet            # asyncio; limpet.sync.Limpet is the blocking twin
 
-    async with Limpet.connect("redis://...", namespace="prod") as client:
-        turn = await client.resolve("telegram:dm:42", session_id="resp_9", bind=True)
+async with Limpet.connect("redis://...", namespace="prod") as client:
+    turn = await client.resolve("telegram:dm:42", session_id="resp_9", bind=True)
 """
 
 from __future__ import annotations

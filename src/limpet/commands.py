@@ -116,7 +116,9 @@ class Call(Generic[T]):
 
 
 class Answer(NamedTuple):
-    """What a script said, beside the result that the caller sees: for metrics, memory and durability."""
+    """What a script said, beside the result that the caller sees: for metrics, memory and durability. ``decided``: it reports
+    a decision (an advance, reset, claim, confirm, rebind), also one of an earlier try. ``written``: this very call wrote the
+    record, so that a WAIT after it means something."""
 
     result: Any
     decided: bool = False
@@ -124,7 +126,7 @@ class Answer(NamedTuple):
     replayed: bool = False
     epoch: int = 0
     fence: int = 0
-    held: bool = True
+    written: bool = True
 
 
 class Commands:
@@ -235,7 +237,21 @@ class Commands:
         keep_ms = max(self.retention_ms, idle_us // 1000)
         head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, max(seen_epoch, remembered_epoch), now_us)
         tail = _pack(
-            (request_id, seen_epoch, keep_ms, idle_us, *days, exempt, self._channel, claim_us, holder, worker, -1, incarnation, commit)
+            (
+                request_id,
+                seen_epoch,
+                keep_ms,
+                idle_us,
+                *days,
+                exempt,
+                self._channel,
+                claim_us,
+                holder,
+                worker,
+                -1,
+                incarnation,
+                commit,
+            )
         )
 
         def parse(reply: bytes) -> Answer:
@@ -249,7 +265,12 @@ class Commands:
         if outcome is None:
             return Answer(
                 self._resolution(
-                    target, session_id, record.epoch, record.body.ordinal, record.body.reason, binding=binding_of(record, now)
+                    target,
+                    session_id,
+                    record.epoch,
+                    record.body.ordinal,
+                    record.body.reason,
+                    binding=binding_of(record, now),
                 ),
                 epoch=record.epoch,
                 fence=record.body.fence,
@@ -293,7 +314,12 @@ class Commands:
                 return Answer(None)
             body = record.body
             result = self._resolution(
-                target, target.session_id or "", record.epoch, body.ordinal, body.reason, binding=binding_of(record, now)
+                target,
+                target.session_id or "",
+                record.epoch,
+                body.ordinal,
+                body.reason,
+                binding=binding_of(record, now),
             )
             return Answer(result, epoch=record.epoch, fence=body.fence)
 
@@ -372,13 +398,19 @@ class Commands:
         )
         return self._binding_call("binding_confirm", target, fence, args)
 
-    def abort(self, target: Target, fence: int, *, reason: str = "aborted", request_id: str = "", now_us: int = 0) -> Call[Answer]:
+    def abort(
+        self, target: Target, fence: int, *, reason: str = "aborted", request_id: str = "", now_us: int = 0
+    ) -> Call[Answer]:
         """The first request failed."""
         return self._binding_call("binding_abort", target, fence, self._packed(now_us, request_id, self._channel, fence, reason))
 
-    def release(self, target: Target, fence: int, *, reason: str = "released", request_id: str = "", now_us: int = 0) -> Call[Answer]:
+    def release(
+        self, target: Target, fence: int, *, reason: str = "released", request_id: str = "", now_us: int = 0
+    ) -> Call[Answer]:
         """The conversation leaves its worker."""
-        return self._binding_call("binding_release", target, fence, self._packed(now_us, request_id, self._channel, fence, reason))
+        return self._binding_call(
+            "binding_release", target, fence, self._packed(now_us, request_id, self._channel, fence, reason)
+        )
 
     def renew(self, target: Target, fence: int, *, ttl_ms: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
         """A claim or binding lives on."""
@@ -405,7 +437,18 @@ class Commands:
         claim_us = (claim_ttl_ms or self.claim_ttl_ms) * 1000
         who = holder or self.holder
         args = self._packed(
-            now_us, request_id, self._channel, fence, reason, worker, dp_rank, incarnation, who, claim_us, self.retention_ms, durable
+            now_us,
+            request_id,
+            self._channel,
+            fence,
+            reason,
+            worker,
+            dp_rank,
+            incarnation,
+            who,
+            claim_us,
+            self.retention_ms,
+            durable,
         )
         return self._binding_call("binding_rebind", target, fence, args, clock=True)
 
@@ -485,7 +528,8 @@ def read_binding(name: str, fence: int, reply: bytes) -> Answer:
             rebound=rebind,
         )
     epoch = record.epoch if record else 0
-    return Answer(result, bool(decided), bool(behind), bool(replayed), epoch, record.body.fence if record else 0)
+    fence_now = record.body.fence if record else 0
+    return Answer(result, bool(decided), bool(behind), bool(replayed), epoch, fence_now, decided == 1)
 
 
 def _tick(instant: datetime) -> int:

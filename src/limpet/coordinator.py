@@ -20,10 +20,12 @@ from limpet.commands import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS, Answer, Bind, Cal
 from limpet.errors import InvalidRequest, NotDurable, StaleFence, StoreMismatch, StoreUnavailable
 from limpet.events import Event, EventHub
 from limpet.executors.aio import AsyncExecutor
+from limpet.executors.durable import Promise
 from limpet.executors.open import open_topology
 from limpet.health import Health, check_health
 from limpet.instruments import Instruments, NullMetrics
 from limpet.keys import digest
+from limpet.maintenance import census, prune
 from limpet.memo import Memo, MemoEntry
 from limpet.memory import EpochMemory
 from limpet.policy import NONE, Policy
@@ -40,6 +42,7 @@ T = TypeVar("T")
 
 Kind = Literal["turn", "fork", "delegate", "tool", "background"]
 KINDS: Final = ("turn", "fork", "delegate", "tool", "background")
+REPLICAS_EVERY_S: Final = 5.0
 MAX_WINDOW_S: Final = 31_536_000
 
 
@@ -105,13 +108,12 @@ class Limpet:
         self._hub: EventHub | None = None
         self._memory = EpochMemory(settings.retention_s, self._monotonic)
         self._memo: Memo | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._touches: set[asyncio.Task[None]] = set()
         self.commands = self._make_commands(settings.partitions, settings.touch_granularity_ms)
 
     @classmethod
-    def connect(
-        cls, url: str, *, clock: Clock | None = None, instruments: Instruments | None = None, **settings: Any
-    ) -> Limpet:
+    def connect(cls, url: str, *, clock: Clock | None = None, instruments: Instruments | None = None, **settings: Any) -> Limpet:
         """A client for the store at ``url``; see :class:`Settings` for the rest. Connects on ``async with`` or :meth:`open`.
 
         Raises InvalidRequest for a setting or URL that is not valid.
@@ -174,7 +176,10 @@ class Limpet:
             space = self.commands.keyspace
             settings = self.settings
             call = Call(
-                script("config_open"), (space.config,), (SCHEMA, settings.partitions, settings.touch_granularity_ms), _read_config
+                script("config_open"),
+                (space.config,),
+                (SCHEMA, settings.partitions, settings.touch_granularity_ms),
+                _read_config,
             )
             left = deadline - self._monotonic()
             schema, partitions, granularity_ms = await executor.run(call, max(left, 0.001))
@@ -189,9 +194,18 @@ class Limpet:
                     f"{settings.partitions}; set LIMPET_PARTITIONS={partitions}, since the number cannot change."
                 )
             if granularity_ms != settings.touch_granularity_ms:
-                log.warning("config_wins", setting="touch_granularity_ms", store=granularity_ms, here=settings.touch_granularity_ms)
+                log.warning(
+                    "config_wins",
+                    setting="touch_granularity_ms",
+                    store=granularity_ms,
+                    here=settings.touch_granularity_ms,
+                )
                 self.commands = self._make_commands(partitions, granularity_ms)
             await executor.learn_version(max(deadline - self._monotonic(), 0.001))
+            if settings.durability in (None, "replica"):
+                await executor.count_replicas(max(deadline - self._monotonic(), 0.001))
+                if self._watching is None:
+                    self._watching = asyncio.get_running_loop().create_task(self._watch_replicas())
             self._verified = True
 
     async def close(self) -> None:
@@ -200,6 +214,10 @@ class Limpet:
             await asyncio.wait(list(self._touches), timeout=self._deadline_s)
         for task in list(self._touches):
             task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+            self._watching = None
         if self._hub is not None:
             await self._hub.close()
         executor, self._executor = self._executor, None
@@ -242,11 +260,66 @@ class Limpet:
         left = self._deadline_s if deadline is None else deadline - self._monotonic()
         return await executor.run(call, left)
 
-    async def _decide(self, build: Callable[[bool], Call[Answer]], target: Target, require_durable: bool) -> Answer:
-        """A call whose effect the guarantees rest on. ``build`` makes it, given whether its answer has to be durable."""
-        answer = await self._run(build(False))
+    async def _decide(
+        self, build: Callable[[bool], Call[Answer]], target: Target, require_durable: bool, *, guess_durable: bool = True
+    ) -> Answer:
+        """A call whose effect the guarantees rest on. ``build`` makes it, given whether its answer has to be durable.
+        ``guess_durable``: it probably decides something, so it travels with a WAIT from the start."""
+        promise = self._promise()
+        if promise is None:
+            answer = await self._run(build(False))
+            self._note(target, answer)
+            return answer
+        if not self._verified:
+            await self._verify(self._monotonic() + self._deadline_s)
+        executor, deadline = self.executor, self._monotonic() + self._deadline_s
+        durable: bool | None
+        if guess_durable:
+            answer, durable = await executor.run_durable(build(True), self._deadline_s, promise)
+            durable = durable and answer.written
+        else:
+            answer, durable = await self._run(build(False), deadline), False
+            if answer.decided:
+                # The guess was wrong: the decision travelled with the turns. Its record goes out again where a WAIT covers it.
+                rewrite = self.commands.rewrite(target, answer.epoch, answer.fence)
+                try:
+                    done, kept = await executor.run_durable(rewrite, max(deadline - self._monotonic(), 0.001), promise)
+                    durable = done and kept
+                except StoreUnavailable:
+                    durable = False  # what happened stands; nobody has acknowledged it
         self._note(target, answer)
+        if not answer.decided:
+            return answer
+        answer = answer._replace(result=msgspec.structs.replace(answer.result, durable=durable))
+        if not durable:
+            self._instruments.undurable()
+            if require_durable:
+                raise NotDurable(
+                    "It happened, but was not acknowledged as durable, so a failover may lose it; "
+                    "retry with the same request id to ask again.",
+                    result=answer.result,
+                )
         return answer
+
+    def _promise(self) -> Promise | None:
+        """What this namespace's decisions wait for; None where nobody is asked."""
+        settings, executor = self.settings, self._executor
+        mode = settings.durability
+        if mode == "aof":
+            return Promise("aof", 0)
+        seen = 0 if executor is None else executor.replicas_seen
+        if mode == "replica" or (mode is None and seen > 0):
+            return Promise("replica", settings.durable_replicas or max(1, seen))
+        return None
+
+    async def _watch_replicas(self) -> None:
+        """Replicas come and go; the most that were seen is what a decision waits for."""
+        while True:
+            await asyncio.sleep(REPLICAS_EVERY_S)
+            try:
+                await self.executor.count_replicas(self._deadline_s)
+            except StoreUnavailable:
+                log.debug("replicas_unknown", namespace=self.namespace)
 
     def _note(self, target: Target, answer: Answer) -> None:
         if answer.behind:
@@ -397,7 +470,12 @@ class Limpet:
 
         def build(durable: bool) -> Call[Answer]:
             return self.commands.resolve(
-                target, session_id=session_id, bind=bind, request_id=rid, look_up=request_id is not None, durable=durable
+                target,
+                session_id=session_id,
+                bind=bind,
+                request_id=rid,
+                look_up=request_id is not None,
+                durable=durable,
             )
 
         try:
@@ -414,8 +492,9 @@ class Limpet:
         self, build: Callable[[bool], Call[Answer]], target: Target, bind: Bind | None, require_durable: bool
     ) -> Answer:
         """Resolves, and waits for another's claim if the caller wants that: woken by the event, not by polling."""
+        guess = self._memory.recall(target.digest) == 0  # the first turn here is likely to create or claim
         if bind is None or not bind.wait_ms:
-            return await self._decide(build, target, require_durable)
+            return await self._decide(build, target, require_durable, guess_durable=guess)
         until = self._monotonic() + bind.wait_ms / 1000
         self._prepare()
         assert self._hub is not None
@@ -423,7 +502,7 @@ class Limpet:
         with self._hub.watch(target.domain, target.digest) as watch:
             while True:
                 watch.clear()
-                answer = await self._decide(build, target, require_durable)
+                answer = await self._decide(build, target, require_durable, guess_durable=guess)
                 binding = answer.result.binding
                 left = until - self._monotonic()
                 if binding is None or binding.action != "wait" or left <= 0:
@@ -570,11 +649,16 @@ class Limpet:
         return self.commands.physical(check_text(session_id, "session_id"))
 
     async def _bound(
-        self, operation: str, build: Callable[[bool], Call[Answer]], target: Target, require_durable: bool = False
+        self, operation: str, build: Callable[[bool], Call[Answer]], target: Target, require_durable: bool | None = None
     ) -> Binding:
+        """A binding call. ``require_durable`` is None for those that the guarantees do not rest on: they wait for nobody."""
         self._changing(target)
         try:
-            answer = await self._decide(build, target, require_durable)
+            if require_durable is None:
+                answer = await self._run(build(False))
+                self._note(target, answer)
+            else:
+                answer = await self._decide(build, target, require_durable)
         except StaleFence:
             self._instruments.fence_rejection(operation)
             raise
@@ -701,6 +785,16 @@ class Limpet:
         self._prepare()
         assert self._hub is not None
         return self._hub.stream()
+
+    async def prune(self) -> int:
+        """Takes bindings that are over out of the store's index, in bounded steps; the number removed."""
+        await self._verify(self._monotonic() + self._deadline_s)
+        return await prune(self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0))
+
+    async def bindings_by_worker(self) -> dict[str, int]:
+        """Live claims and bindings per worker, counted in the store; "" stands for claims that name no worker yet."""
+        await self._verify(self._monotonic() + self._deadline_s)
+        return await census(self.executor, self.commands.keyspace, max(self._deadline_s, 2.0))
 
     async def health(self) -> Health:
         """Whether this replica can do its work: for readiness probes and ``limpet doctor``. Never raises for a sick store."""

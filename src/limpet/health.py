@@ -54,7 +54,9 @@ async def check_health(executor: AsyncExecutor, keyspace: Keyspace, timeout_s: f
     try:
         seconds = await executor.ping(timeout_s)
         checks.append(Check("store", "ok", f"The store answers in {seconds * 1000:.1f} ms."))
-        checks.append(Check("config", "ok", f"Namespace {keyspace.namespace} has {keyspace.partitions} partitions, as configured."))
+        checks.append(
+            Check("config", "ok", f"Namespace {keyspace.namespace} has {keyspace.partitions} partitions, as configured.")
+        )
         checks.append(await _scripts(executor, timeout_s))
         checks.append(_eviction(parse_info(await executor.command("INFO", "memory", timeout_s=timeout_s))))
     except StoreUnavailable as error:
@@ -80,6 +82,8 @@ def _eviction(memory: dict[str, str]) -> Check:
         )
     if policy.startswith("volatile") and memory.get("maxmemory", "0") != "0":
         return Check(
-            "eviction", "warn", f"maxmemory-policy is {policy}: under pressure conversations are dropped before their retention."
+            "eviction",
+            "warn",
+            f"maxmemory-policy is {policy}: under pressure conversations are dropped before their retention.",
         )
     return Check("eviction", "ok", f"maxmemory-policy is {policy}: no clock can be evicted.")

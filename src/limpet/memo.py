@@ -38,7 +38,18 @@ class Memo:
         capacity: entries kept; the oldest goes first.
     """
 
-    __slots__ = ("_by_digest", "_downs", "_entries", "_flights", "_touch", "_touching", "_void", "capacity", "ttl_s", "up")
+    __slots__ = (
+        "_by_digest",
+        "_downs",
+        "_entries",
+        "_flights",
+        "_touch",
+        "_touching",
+        "_void",
+        "capacity",
+        "ttl_s",
+        "up",
+    )
 
     def __init__(self, ttl_s: float, touch: Callable[[str, MemoEntry], None], capacity: int = CAPACITY) -> None:
         self.ttl_s = ttl_s

@@ -8,7 +8,7 @@ hit and an increment. With several worker processes the parent sets ``PROMETHEUS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -19,7 +19,16 @@ from prometheus_client.registry import Collector
 
 from limpet.instruments import Instruments, NullMetrics
 
-__all__ = ["CONTENT_TYPE", "KNOWN_REASONS", "MAX_NAMESPACES", "MAX_WORKERS", "Instruments", "Metrics", "NullMetrics"]
+__all__ = [
+    "CONTENT_TYPE",
+    "KNOWN_REASONS",
+    "MAX_NAMESPACES",
+    "MAX_WORKERS",
+    "MULTIPROC",
+    "Instruments",
+    "Metrics",
+    "NullMetrics",
+]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MULTIPROC: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -172,9 +181,11 @@ class _Copy(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
-    def collect(self) -> Iterable[Metric]:
-        """All metrics of the registry."""
-        return self._registry.collect()
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of the registry, without the times at which they were made (several processes have none)."""
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
 
 
 class _Now(Collector):

@@ -120,12 +120,8 @@ class Settings(BaseSettings):
         "Without it, serve, gateway and demo run an embedded store. REDIS_URL is read too.",
     )
     namespace: str = Field("default", description="The namespace when neither a token nor a header names one.")
-    partitions: int = Field(
-        1024, ge=1, le=16_384, description="Hash-tagged groups of keys; fixed once a namespace is used."
-    )
-    retention_s: int = Field(
-        2_592_000, ge=1, le=315_360_000, description="Seconds a record outlives its last activity."
-    )
+    partitions: int = Field(1024, ge=1, le=16_384, description="Hash-tagged groups of keys; fixed once a namespace is used.")
+    retention_s: int = Field(2_592_000, ge=1, le=315_360_000, description="Seconds a record outlives its last activity.")
     touch_granularity_ms: int = Field(
         1000,
         ge=0,
@@ -139,16 +135,10 @@ class Settings(BaseSettings):
     durability: Literal["replica", "aof", "none"] | None = Field(
         None, description="What acknowledges a write before the answer; by default replica where there are replicas."
     )
-    durable_replicas: int | None = Field(
-        None, ge=1, le=64, description="Replicas to wait for; by default the most seen."
-    )
-    scope_secret: SecretStr | None = Field(
-        None, description="Makes scopes an HMAC, so that keys cannot be guessed from them."
-    )
+    durable_replicas: int | None = Field(None, ge=1, le=64, description="Replicas to wait for; by default the most seen.")
+    scope_secret: SecretStr | None = Field(None, description="Makes scopes an HMAC, so that keys cannot be guessed from them.")
     holder: str | None = Field(None, description="The name of this replica in claims; by default host and process.")
-    key_sources: _Names = Field(
-        DEFAULT_KEY_SOURCES, description="Where a key is read from, first hit wins (header:X or body:x)."
-    )
+    key_sources: _Names = Field(DEFAULT_KEY_SOURCES, description="Where a key is read from, first hit wins (header:X or body:x).")
     profile: str | None = Field(None, description="The wire profile of the gateway.")
     upstreams: _Names = Field((), description="The gateway's upstreams: URLs, by commas or as a JSON list.")
     pool: str | None = Field(None, description="The pool of workers that the gateway and forward-auth bind to.")
@@ -157,9 +147,7 @@ class Settings(BaseSettings):
     )
     debug_samples: int = Field(0, ge=0, le=10_000, description="Turns of each session to sample for debugging.")
     debug_chars: int = Field(0, ge=0, le=65_536, description="Characters of the body in a debug sample.")
-    tokens: tuple[Token, ...] = Field(
-        (), description='JSON: [{"sha256": "...", "namespace": "prod", "rights": ["resolve"]}].'
-    )
+    tokens: tuple[Token, ...] = Field((), description='JSON: [{"sha256": "...", "namespace": "prod", "rights": ["resolve"]}].')
     metrics_token: SecretStr | None = Field(None, description="Bearer token that /metrics then asks for.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int | None = Field(None, ge=0, le=65_535, description="Port to listen on: 5467 for serve, 5468 for gateway.")
@@ -168,9 +156,7 @@ class Settings(BaseSettings):
     insecure: bool = Field(False, description="Listen off loopback without tokens.")
     shutdown_grace_s: int = Field(35, ge=0, le=3600, description="How long a shutdown waits for requests in flight.")
     access_log: bool = Field(False, description="One log line per request, without keys.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least severe log line shown."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe log line shown.")
     url: str = Field("http://127.0.0.1:5467", description="The service that resolve, advance, inspect ... talk to.")
     token: SecretStr | None = Field(None, description="The bearer token that those commands send.")
 

@@ -51,6 +51,7 @@ class Turn:
         self.binding: Binding | None = None
         self.lost = False
         self.final = False
+        self.publishes = True
 
     @property
     def resolution(self) -> Resolution:
@@ -74,6 +75,11 @@ class Turn:
         """The caller's physical id."""
         return self._session_id
 
+    @property
+    def publishable(self) -> str | None:
+        """What entering publishes: the declared scope, or None, which shadows the parent's (design, section 5: Context)."""
+        return self.scope if self.resolution.source == "declared" else None
+
     def served_by(self, worker: str, dp_rank: int | None = None) -> None:
         """Names the worker that really served, for the confirm at the end; it is authoritative."""
         self._worker, self._dp_rank = worker, dp_rank
@@ -89,7 +95,10 @@ class Turn:
             return None
         try:
             self.binding = await self._client.confirm(
-                **self._name(), fence=self.binding.fence, worker=worker or self._worker, dp_rank=self._dp_rank if dp_rank is None else dp_rank
+                **self._name(),
+                fence=self.binding.fence,
+                worker=worker or self._worker,
+                dp_rank=self._dp_rank if dp_rank is None else dp_rank,
             )
         except StaleFence:
             self._holds, self.lost = False, True
@@ -116,7 +125,8 @@ class Turn:
     async def __aenter__(self) -> Turn:
         self._resolution = resolution = await self._resolve()
         self.binding = binding = resolution.binding
-        self._publication = Published(resolution.scope if resolution.source == "declared" else None)
+        if self.publishes:
+            self._publication = Published(self.publishable)
         if binding is not None and binding.fence is not None and binding.action in ("bind", "continue"):
             self._holds = binding.action == "bind" and binding.state == "claimed"
             self._renewing = asyncio.get_running_loop().create_task(self._renew(binding.fence, binding.expires_in_ms or 0))

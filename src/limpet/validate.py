@@ -10,7 +10,15 @@ from typing import Final
 
 from limpet.errors import InvalidRequest
 
-__all__ = ["MAX_TEXT_BYTES", "check_epoch", "check_int", "check_namespace", "check_reason", "check_request_id", "check_text"]
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "check_epoch",
+    "check_int",
+    "check_namespace",
+    "check_reason",
+    "check_request_id",
+    "check_text",
+]
 
 MAX_TEXT_BYTES: Final = 256
 MAX_EPOCH: Final = 2**53 - 1
@@ -41,14 +49,18 @@ def check_text(value: object, field: str) -> str:
 def check_namespace(value: object) -> str:
     """``[a-z0-9][a-z0-9_-]{0,62}``."""
     if not isinstance(value, str) or not _NAMESPACE.fullmatch(value):
-        raise InvalidRequest("namespace must be 1 to 63 of a-z, 0-9, _ and -, and start with a letter or digit.", field="namespace")
+        raise InvalidRequest(
+            "namespace must be 1 to 63 of a-z, 0-9, _ and -, and start with a letter or digit.", field="namespace"
+        )
     return value
 
 
 def check_reason(value: object) -> str:
     """The reason of an advance, rebind or release: 1..64 of ``a-z0-9_.-``, starting with a letter or digit."""
     if not isinstance(value, str) or not _REASON.fullmatch(value):
-        raise InvalidRequest("reason must be 1 to 64 of a-z, 0-9, '_', '.' and '-', and start with a letter or digit.", field="reason")
+        raise InvalidRequest(
+            "reason must be 1 to 64 of a-z, 0-9, '_', '.' and '-', and start with a letter or digit.", field="reason"
+        )
     return value
 
 

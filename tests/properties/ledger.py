@@ -22,7 +22,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Held:
-    """A claim or binding that somebody was promised until ``until`` (None: the clock was set back, so nobody knows)."""
+    """A claim or binding that somebody was promised until ``until`` (None: nobody knows, after a loss or a clock set back)."""
 
     fence: int
     epoch: int | None
@@ -155,12 +155,18 @@ class Ledger:
         trail.fence = fence if trail.fence is None else trail.fence
         held = trail.held
         if held is None:
-            trail.held = Held(fence, trail.epoch, until, claimed=False)
+            trail.held = Held(fence, trail.epoch, None, claimed=False)
         elif held.fence == fence:
             if confirmed and held.claimed:
                 held.until, held.claimed = until, False
             elif held.until is not None:
                 held.until = max(held.until, until)
+
+    def slid(self, slot: Slot, at: int, ttl: int) -> None:
+        """A turn of ``at`` was written behind: what was bound then slides."""
+        held = self.trails[slot].held
+        if held is not None and not held.claimed and held.until is not None and at <= held.until:
+            held.until = max(held.until, at + ttl)
 
     def met(self, slot: Slot, fence: int, now: int, call: int) -> None:
         """A caller was told ``continue`` or ``wait``: what it was told must not be over, or it would freeze."""

@@ -177,9 +177,7 @@ class Model:
             return False
         return held.state == "claimed" or told.committed
 
-    def _again(
-        self, slot: Slot, record: Record, moved: bool, told: Entry, view: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    def _again(self, slot: Slot, record: Record, moved: bool, told: Entry, view: dict[str, Any] | None) -> dict[str, Any]:
         """The first result of a repeated turn, with what is left of its claim. It decides nothing and is no activity."""
         if moved:
             self.records[slot] = record
@@ -205,7 +203,7 @@ class Model:
             "holder": held.holder,
             "dp_rank": held.dp_rank,
             "fence": held.fence,
-            "expires_in_ms": (held.deadline + (self.granularity if held.state == "bound" else 0) - now) // 1000,
+            "expires_in_ms": max(0, held.deadline - now) // 1000,
         }
 
     def kept_for(self, slot: Slot, now: int) -> int:
@@ -336,6 +334,21 @@ class Model:
             "binding": self.view(record, now),
         }
 
+    def touch(self, slot: Slot, now: int, epoch: int, *, age: int, ttl: int) -> bool:
+        """A turn that a memo answered ``age`` ago, written behind: the same epoch is active, and its binding slides."""
+        record, _ = self._begin(slot, now)
+        if record is None or record.forgotten or record.epoch != epoch or record.suspended is not None:
+            return False
+        at = now - age
+        if at <= record.last:
+            return False
+        record.last = at
+        held = record.binding
+        if ttl and held is not None and held.state == "bound" and held.live(at, self.granularity):
+            held.deadline = max(held.deadline, at + ttl)
+        self.records[slot] = record
+        return True
+
     # -- the host's own decisions -----------------------------------------------------------------------------------
 
     def advance(
@@ -361,9 +374,7 @@ class Model:
         self.records[slot] = fresh
         return result
 
-    def suspend(
-        self, slot: Slot, now: int, *, window: int | None = None, request_id: str | None = None
-    ) -> dict[str, Any]:
+    def suspend(self, slot: Slot, now: int, *, window: int | None = None, request_id: str | None = None) -> dict[str, Any]:
         record, _ = self._begin(slot, now)
         told = self._find(record, "suspend", request_id)
         if told is not None:
@@ -376,9 +387,7 @@ class Model:
         self.records[slot] = record
         return result
 
-    def forget(
-        self, slot: Slot, now: int, *, expected: int | None = None, request_id: str | None = None
-    ) -> dict[str, Any]:
+    def forget(self, slot: Slot, now: int, *, expected: int | None = None, request_id: str | None = None) -> dict[str, Any]:
         record, _ = self._begin(slot, now)
         told = self._find(record, "forget", request_id)
         if told is not None:
@@ -433,9 +442,7 @@ class Model:
         held.dp_rank = dp_rank if dp_rank is not None else held.dp_rank
         return self._settle(slot, record, "confirm", request_id, now)
 
-    def renew(
-        self, slot: Slot, now: int, fence: int, *, ttl: int, request_id: str | None = None
-    ) -> dict[str, Any]:
+    def renew(self, slot: Slot, now: int, fence: int, *, ttl: int, request_id: str | None = None) -> dict[str, Any]:
         record, _ = self._begin(slot, now)
         told = self._find(record, "renew", request_id)
         if told is not None:

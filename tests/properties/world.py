@@ -7,7 +7,7 @@ that the guarantees alone find a fault.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -65,9 +65,7 @@ class Told:
 class World:
     """A namespace, its clients, and the time."""
 
-    def __init__(
-        self, client: redis.Redis, *, texts: Mapping[str, str] | None = None, check_model: bool = True
-    ) -> None:
+    def __init__(self, client: redis.Redis, *, texts: Mapping[str, str] | None = None, check_model: bool = True) -> None:
         self.port = Port(client, SLOTS, texts)
         self.check_model = check_model
         self.model = Model(
@@ -87,6 +85,7 @@ class World:
         self.fences: dict[Slot, list[int]] = defaultdict(list)
         self.saved: Any = None
         self.log: list[str] = []
+        self.outcomes: Counter[str] = Counter()
         self.port.flush()
 
     def run(self, history: Iterable[Step]) -> None:
@@ -233,6 +232,12 @@ class World:
         self.count += 1
         self._send(Told(self.count, "peek", ("conv", key), 0, None, {}), retry=False)
 
+    def _do_touch(self, client: int, key: str, age_ms: int, bind: str) -> None:
+        slot = ("conv", key)
+        self.count += 1
+        epoch = self.epochs.get((client, slot), 7)
+        self._send(Told(self.count, "touch", slot, client, None, {"epoch": epoch, "age_ms": age_ms, "bind": bind}), retry=False)
+
     def _do_hold(
         self,
         op: str,
@@ -273,6 +278,7 @@ class World:
     def _call(self, told: Told, retry: bool) -> Call[Any]:
         commands, target, a = self.port.commands, self.port.target(told.slot), told.args
         common: dict[str, Any] = {"request_id": told.request_id or "", "now_us": self.now}
+        durable = told.number % 5 == 0  # asks for a rewrite of what stands; it must change no answer
         match told.op:
             case "resolve":
                 ask = ASKS[a["bind"]]
@@ -296,21 +302,25 @@ class World:
                     remembered_epoch=a["remembered"] or 0,
                     bind=bind,
                     look_up=retry or told.number % 2 == 0,
+                    durable=durable,
                     **common,
                 )
             case "advance":
-                return commands.advance(target, "new", expected_epoch=a["expected"] or 0, **common)
+                return commands.advance(target, "new", expected_epoch=a["expected"] or 0, durable=durable, **common)
             case "suspend":
                 return commands.suspend(target, window_ms=(a["window_s"] or 0) * 1000, **common)
             case "forget":
                 return commands.forget(target, expected_epoch=a["expected"] or 0, **common)
             case "peek":
                 return commands.peek(target, now_us=self.now)
+            case "touch":
+                ask = ASKS[a["bind"]]
+                ttl_ms = ask.ttl_us // MS if ask else 0
+                return commands.touch(target, a["epoch"], age_us=a["age_ms"] * MS, ttl_ms=ttl_ms, now_us=self.now)
             case "confirm":
                 rank = -1 if a["dp_rank"] is None else a["dp_rank"]
-                return commands.confirm(
-                    target, a["fence"], worker=a["worker"] or "", dp_rank=rank, ttl_ms=a["ttl_ms"], **common
-                )
+                more = {"worker": a["worker"] or "", "dp_rank": rank, "ttl_ms": a["ttl_ms"], "durable": durable}
+                return commands.confirm(target, a["fence"], **more, **common)
             case "renew":
                 return commands.renew(target, a["fence"], ttl_ms=a["ttl_ms"], **common)
             case "rebind":
@@ -321,6 +331,7 @@ class World:
                     worker=a["worker"] or "",
                     holder=f"replica-{told.client}",
                     claim_ttl_ms=a["claim_ttl_ms"],
+                    durable=durable,
                     **common,
                 )
         return getattr(commands, told.op)(target, a["fence"], **common)
@@ -352,6 +363,9 @@ class World:
                 return model.forget(slot, self.now, expected=a["expected"], request_id=rid)
             case "peek":
                 return model.peek(slot, self.now)
+            case "touch":
+                ask = ASKS[a["bind"]]
+                return model.touch(slot, self.now, a["epoch"], age=a["age_ms"] * MS, ttl=ask.ttl_us if ask else 0)
             case "confirm":
                 more = {"worker": a["worker"], "dp_rank": a["dp_rank"], "ttl": a["ttl_ms"] * MS}
                 return model.confirm(slot, self.now, a["fence"], request_id=rid, **more)
@@ -369,6 +383,8 @@ class World:
         refusal: LimpetError | None = None
         try:
             answer = read()
+            if not isinstance(answer, Answer):
+                answer = Answer(answer)  # the scripts of the library's own housekeeping say just yes or no
         except LimpetError as error:
             refusal = error
         result = answer.result if answer else None
@@ -377,6 +393,8 @@ class World:
             f"{told.request_id} {told.args} -> {refusal.code if refusal else result}"
         )
 
+        self.outcomes[_outcome(told.op, result, refusal)] += 1
+        self.outcomes["replayed"] += answer is not None and answer.replayed
         before, self.records = self.records, records
         wrote = before[slot] != records[slot]
         strayed = [other for other in SLOTS if other != slot and before[other] != records[other]]
@@ -460,9 +478,7 @@ class World:
             if result.created and fresh and ledger.trails[slot].epoch is not None:
                 raise Broken("G2", f"{slot} was created although it stood")
             if result.created or result.reset is not None:
-                ledger.replaced(
-                    slot, result.epoch, number, self.now, ordinal=result.ordinal, created=result.created
-                )
+                ledger.replaced(slot, result.epoch, number, self.now, ordinal=result.ordinal, created=result.created)
             else:
                 ledger.current(slot, result.epoch, number, learn=not retry)
         else:
@@ -506,6 +522,14 @@ class World:
         if result is not None and result.epoch is not None:
             self.ledger.current(told.slot, result.epoch, told.number, learn=True)
 
+    def _saw_touch(self, told: Told, result: bool, retry: bool, wrote: bool) -> None:
+        if result:
+            at = self.now - told.args["age_ms"] * MS
+            self.ledger.active(told.slot, at)
+            ask = ASKS[told.args["bind"]]
+            if ask is not None:
+                self.ledger.slid(told.slot, at, ask.ttl_us)
+
     def _saw_hold(self, told: Told, result: Binding, retry: bool, wrote: bool) -> None:
         slot, ledger, fence = told.slot, self.ledger, told.args["fence"]
         if not retry:
@@ -528,6 +552,16 @@ class World:
                 self._learn(told, None, result.fence)
         if wrote and told.op in ("confirm", "renew", "rebind"):
             ledger.active(slot, self.now)
+
+
+def _outcome(op: str, result: Any, refusal: LimpetError | None) -> str:
+    """What came of a call, in a word or two, to see that the histories meet everything."""
+    if refusal is not None:
+        return f"{op} {refusal.code}"
+    if isinstance(result, Resolution):
+        held = result.binding
+        return f"{op} {result.reset.reason if result.reset else ''} {held.action if held else ''}"
+    return f"{op} {getattr(result, 'applied', '')}"
 
 
 def expect_scope(scope: str | None, prefix: str, text: str) -> None:

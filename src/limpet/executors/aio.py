@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import hiredis
 
 from limpet.commands import Call
 from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
 from limpet.executors.breaker import Breaker
+from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
@@ -25,7 +28,18 @@ __all__ = ["AsyncExecutor"]
 
 T = TypeVar("T")
 
-_TRANSIENT: Final = ("LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "UNBLOCKED")
+_TRANSIENT: Final = (
+    "LOADING",
+    "READONLY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "MOVED",
+    "ASK",
+    "BUSY",
+    "NOREPLICAS",
+    "UNBLOCKED",
+)
 _REFUSALS: Final = {
     "OOM": "The store is out of memory and refuses writes; raise maxmemory or free some.",
     "MISCONF": "The store refuses writes because it cannot save to disk; mend its persistence.",
@@ -33,6 +47,7 @@ _REFUSALS: Final = {
     "WRONGPASS": "The store refuses the credentials in the URL.",
     "NOPERM": "The store's ACL denies this user a command or key of Limpet; grant what `limpet doctor` names.",
 }
+Send = Callable[[Lane, tuple[Any, ...], float], asyncio.Future[Any]]
 BACKOFF_S: Final = 0.01
 MAX_BACKOFF_S: Final = 0.25
 
@@ -51,8 +66,10 @@ class AsyncExecutor:
         self._loop = asyncio.get_running_loop()
         self.breaker = Breaker(self._loop.time)
         self.flags_known = False
+        self.replicas_seen = 0
+        self._commits: WeakKeyDictionary[Lane, GroupCommit] = WeakKeyDictionary()
 
-    async def run(self, call: Call[T], timeout_s: float, kind: Kind = "shared") -> T:
+    async def run(self, call: Call[T], timeout_s: float) -> T:
         """Sends the call and parses the reply.
 
         Raises:
@@ -65,15 +82,15 @@ class AsyncExecutor:
         if not self.breaker.admits():
             self.metrics.store_error("breaker_open")
             raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
-        lane = self.topology.lane(call.keys[0], kind)
+        lane = self.topology.lane(call.keys[0], "shared")
         try:
             if lane is None or lane.full():
-                reply = await self._persist(call, deadline, kind)
+                reply = await self._persist(call, deadline, "shared", _plain)
             else:
                 try:
                     reply = await lane.send(call.command(flags_known=self.flags_known), deadline)
                 except (LaneLost, hiredis.ReplyError) as error:
-                    reply = await self._persist(call, deadline, kind, error, lane)
+                    reply = await self._persist(call, deadline, "shared", _plain, error, lane)
         except StoreUnavailable:
             self.breaker.failed()
             self.metrics.store_error("unavailable")
@@ -82,11 +99,44 @@ class AsyncExecutor:
         self.metrics.store_seconds(call.script.name, loop_time() - start)
         return call.parse(reply)
 
+    async def run_durable(self, call: Call[T], timeout_s: float, promise: Promise) -> tuple[T, bool]:
+        """Sends the call and waits for its durability; the parsed reply, and whether the promise was kept.
+
+        Raises:
+            StoreUnavailable: no answer within ``timeout_s`` seconds.
+            LimpetError: what the script refused.
+        """
+        start = self._loop.time()
+        deadline = start + timeout_s
+        if not self.breaker.admits():
+            self.metrics.store_error("breaker_open")
+            raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
+
+        def send(lane: Lane, command: tuple[Any, ...], until: float) -> asyncio.Future[Committed]:
+            return self._commit_of(lane).submit(command, until, promise)
+
+        try:
+            committed: Committed = await self._persist(call, deadline, "durable", send)
+        except StoreUnavailable:
+            self.breaker.failed()
+            self.metrics.store_error("unavailable")
+            raise
+        self.breaker.succeeded()
+        self.metrics.store_seconds(call.script.name, self._loop.time() - start)
+        return call.parse(committed.reply), committed.durable
+
+    def _commit_of(self, lane: Lane) -> GroupCommit:
+        commit = self._commits.get(lane)
+        if commit is None:
+            commit = self._commits[lane] = GroupCommit(lane)
+        return commit
+
     async def _persist(
         self,
         call: Call[Any],
         deadline: float,
         kind: Kind,
+        send: Send,
         error: Exception | None = None,
         lane: Lane | None = None,
     ) -> Any:
@@ -118,7 +168,7 @@ class AsyncExecutor:
                     raise StoreUnavailable("The store did not answer within the deadline; retry with the same request id.")
                 lane, detour = detour or await self.topology.connect(key, kind, left), None
                 await lane.room(deadline)
-                return await lane.send(call.command(flags_known=self.flags_known, again=again), deadline)
+                return await send(lane, call.command(flags_known=self.flags_known, again=again), deadline)
             except (LaneLost, hiredis.ReplyError) as failure:
                 error = failure
 
@@ -167,6 +217,13 @@ class AsyncExecutor:
         version = info.get("valkey_version") or info.get("redis_version", "0")
         self.flags_known = int(version.partition(".")[0] or 0) >= 7
 
+    async def count_replicas(self, timeout_s: float) -> int:
+        """The most replicas that any primary has had so far. Raises StoreUnavailable."""
+        for key in self.topology.primaries():
+            info = parse_info(await self.command("INFO", "replication", timeout_s=timeout_s, key=key))
+            self.replicas_seen = max(self.replicas_seen, int(info.get("connected_slaves", 0)))
+        return self.replicas_seen
+
     async def ping(self, timeout_s: float) -> float:
         """Seconds for one round trip on the shared lane. Raises StoreUnavailable."""
         start = self._loop.time()
@@ -177,6 +234,10 @@ class AsyncExecutor:
     async def close(self) -> None:
         """Closes every lane."""
         await self.topology.close()
+
+
+def _plain(lane: Lane, command: tuple[Any, ...], deadline: float) -> asyncio.Future[Any]:
+    return lane.send(command, deadline)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

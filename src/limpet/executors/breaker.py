@@ -20,7 +20,6 @@ class Breaker:
         monotonic: seconds, never going back.
     """
 
-
     __slots__ = ("_failures", "_monotonic", "_retry_at")
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -189,7 +189,9 @@ class Lane(asyncio.Protocol):
         now = self._loop.time()
         for future, deadline, _ in self._pending:
             if deadline <= now and not future.done():
-                future.set_exception(StoreUnavailable("The store did not answer within the deadline; retry with the same request id."))
+                future.set_exception(
+                    StoreUnavailable("The store did not answer within the deadline; retry with the same request id.")
+                )
         if now - self._pending[0][2] > STUCK_S:
             self._transport.abort()
             return

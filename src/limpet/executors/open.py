@@ -18,6 +18,4 @@ def open_topology(url: str, on_batch: Callable[[int], None] | None = None) -> To
     scheme = url.partition("://")[0]
     if scheme in ("redis", "rediss", "unix"):
         return Standalone(url, on_batch)
-    raise InvalidRequest(
-        f"The store's URL begins with {scheme!r}; it must be redis://, rediss:// or unix://.", field="url"
-    )
+    raise InvalidRequest(f"The store's URL begins with {scheme!r}; it must be redis://, rediss:// or unix://.", field="url")

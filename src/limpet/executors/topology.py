@@ -37,6 +37,9 @@ class Topology(Protocol):
     def client(self) -> redis.asyncio.Redis:
         """A redis-py client for the rare commands and for pub/sub, on a node that can serve them; the caller closes it."""
 
+    def primaries(self) -> list[str]:
+        """One key (or any text that :meth:`lane` takes for one) per primary, to ask each something."""
+
     def lanes(self) -> list[Lane]:
         """All live lanes."""
 
@@ -96,6 +99,10 @@ class Standalone:
     def client(self) -> redis.asyncio.Redis:
         """A plain client to the same server."""
         return redis.asyncio.Redis.from_url(self._url, client_name="limpet")
+
+    def primaries(self) -> list[str]:
+        """There is one."""
+        return [""]
 
     def lanes(self) -> list[Lane]:
         """At most two."""

@@ -1,7 +1,7 @@
 """The ASGI application: hot routes first, everything else after (design, section 7).
 
-A hot request costs one dict lookup for the route, one for the namespace's client, a typed decode, the library's call and
-an encode. It is not logged.
+A hot request costs one dict lookup for the route, one for the namespace's client, a typed decode, the library's call
+and an encode. It is not logged.
 """
 
 from __future__ import annotations
@@ -66,15 +66,14 @@ class Service:
             log_unexpected(f"{scope['method']} {'hot route' if operation else 'route'}", error)
             await send_problem(send, problems.unexpected())
 
-    async def _enter(self, headers: HeaderMap, right: Right) -> Entry:
-        namespace = self._guard.enter(headers, right)
-        return self._clients.get(namespace) or await self._clients.enter(namespace)
+    def _enter(self, headers: HeaderMap, right: Right) -> Entry:
+        return self._clients.enter(self._guard.enter(headers, right))
 
     async def _hot(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             raise MethodNotAllowed(f"{operation.path} takes POST.", allow="POST")
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        entry = await self._enter(headers, operation.right)
+        entry = self._enter(headers, operation.right)
         media = declared(headers.get(b"content-type"))
         answer = accepted(headers.get(b"accept"), media)
         durable = headers.get(b"x-limpet-require-durable")
@@ -106,7 +105,7 @@ class Service:
         if method not in ("GET", "HEAD", "DELETE"):
             raise MethodNotAllowed("A conversation takes GET and DELETE.", allow="GET, HEAD, DELETE")
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        entry = await self._enter(headers, "admin" if method == "DELETE" else "resolve")
+        entry = self._enter(headers, "admin" if method == "DELETE" else "resolve")
         key = _key(scope["raw_path"][len(CONVERSATIONS) :])
         query = _query(scope["query_string"], ("expected_epoch",) if method == "DELETE" else ())
         if await read_body(receive, headers, 64 * 1024):
@@ -174,9 +173,7 @@ def _integer(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-async def _send(
-    send: Send, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
+async def _send(send: Send, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
     fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})

@@ -10,9 +10,7 @@ from limpet.service.openapi import document
 
 __all__ = ["CSP", "page"]
 
-CSP: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
-)
+CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8881;--accent:#0a7d6b}
@@ -65,7 +63,7 @@ def _route(method: str, path: str, operation: dict[str, Any]) -> str:
     answers = operation["responses"]["200"]["content"]
     answer = next(iter(answers.values()))["schema"]
     parameters = "".join(
-        f"<tr><td><code>{escape(p['name'])}</code></td><td>{p['in']}</td><td>{escape(p.get('description', ''))}</td></tr>"
+        f"<tr><td><code>{p['name']}</code></td><td>{p['in']}</td><td>{escape(p.get('description', ''))}</td></tr>"
         for p in operation.get("parameters", ())
     )
     return (
@@ -83,9 +81,7 @@ def page(url: str = "http://127.0.0.1:5467") -> bytes:
     """The page. ``url`` is what its example calls."""
     spec = document()
     routes = "".join(
-        _route(method, path, operation)
-        for path, methods in spec["paths"].items()
-        for method, operation in methods.items()
+        _route(method, path, operation) for path, methods in spec["paths"].items() for method, operation in methods.items()
     )
     schemas = "".join(
         f"<h3 id='{escape(name)}'>{escape(name)}</h3><p>{escape(schema.get('description', ''))}</p>{_fields(schema)}"

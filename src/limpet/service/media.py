@@ -19,6 +19,15 @@ from limpet.service.problems import MalformedBody, UnsupportedMediaType
 __all__ = ["JSON", "MSGPACK", "Media", "accepted", "declared"]
 
 T = TypeVar("T")
+_TYPE: Final = re.compile(r"`([^`]*)`")
+_PLAIN: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 Decode = Callable[[bytes | msgspec.Raw], T]
 
 _NAMED: Final = re.compile(r"(?:unknown|required) field `(.*)`", re.DOTALL)
@@ -64,6 +73,10 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:] if text[:2] not in ("JS", "UT") else text
 
 
+def _plain_type(match: re.Match[str]) -> str:
+    return " or ".join(_PLAIN.get(name, name) for name in match[1].split(" | "))
+
+
 def _invalid(message: str) -> InvalidRequest:
     """msgspec's finding as one sentence that begins with the field."""
     text, _, place = message.partition(" - at ")
@@ -73,7 +86,7 @@ def _invalid(message: str) -> InvalidRequest:
         path = f"{path}.{named[1]}" if path else named[1]
         text = "there is no such field" if "unknown" in text else "it is required"
     path = path if len(path) <= 80 else path[:77] + "..."
-    text = _lower(text.replace("`", "").replace("str | null", "a string").replace(" | null", " or null"))
+    text = _lower(_TYPE.sub(_plain_type, text))
     return InvalidRequest(f"{path or 'The body'}: {text}.", field=path or None)
 
 

@@ -45,9 +45,7 @@ __all__ = [
 
 MAX_BATCH: Final = 256
 
-Text: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=256, description="1 to 256 bytes of UTF-8, no control characters")
-]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256, description="1 to 256 bytes of UTF-8, no control characters")]
 Name: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=64, description="a-z, 0-9, _, . and -, first a letter or digit"),
@@ -220,9 +218,7 @@ class RebindItem(RebindRequest, frozen=True, kw_only=True, forbid_unknown_fields
     request_id: Text | None = None
 
 
-Item: TypeAlias = (
-    ResolveItem | AdvanceItem | SuspendItem | ConfirmItem | AbortItem | ReleaseItem | RenewItem | RebindItem
-)
+Item: TypeAlias = ResolveItem | AdvanceItem | SuspendItem | ConfirmItem | AbortItem | ReleaseItem | RenewItem | RebindItem
 
 
 class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -110,7 +110,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Limpet",
             "version": version("limpet"),
-            "description": "One epoch, one scope, one bind, everywhere. JSON, or MessagePack by Content-Type and Accept.",
+            "description": "One epoch, one scope, one bind, everywhere. JSON or MessagePack, as the headers say.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

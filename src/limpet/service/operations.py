@@ -105,9 +105,7 @@ async def _abort(c: Context, r: m.AbortRequest) -> Any:
 
 
 async def _release(c: Context, r: m.ReleaseRequest) -> Any:
-    return await c.client.release(
-        r.key, session_id=r.session_id, fence=r.fence, reason=r.reason, request_id=c.request_id
-    )
+    return await c.client.release(r.key, session_id=r.session_id, fence=r.fence, reason=r.reason, request_id=c.request_id)
 
 
 async def _renew(c: Context, r: m.RenewRequest) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,29 +21,34 @@ from limpet.metrics import CONTENT_TYPE, Metrics
 from limpet.service import docs, openapi, problems
 from limpet.service.app import no_such_route
 from limpet.service.auth import Guard
-from limpet.service.clients import Clients
+from limpet.service.clients import Client, Clients
 from limpet.service.logs import log_unexpected
 from limpet.service.problems import MethodNotAllowed, Unauthorized
 
 __all__ = ["Pages"]
 
 BINDINGS_TTL_S: Final = 5.0
-"""How old ``limpet_bindings`` may be: counting them reads the whole store, so scrapes share one count."""
+"""How old ``limpet_bindings`` may be: counting them reads the index of all bindings, so scrapes share one count."""
+BINDINGS_SHARE: Final = 20
+"""A count that took long is kept so many times that long, so that counting never takes more than a twentieth."""
 BINDINGS_PATIENCE_S: Final = 5.0
+Census: TypeAlias = Callable[[Client], Awaitable[Mapping[str, int]]]
 _JSON: Final = "application/json"
 
 
 class Pages:
     """Builds the application of the comfortable routes."""
 
-    def __init__(self, guard: Guard, clients: Clients, metrics: Metrics, *, clock: Clock | None = None) -> None:
+    def __init__(self, guard: Guard, clients: Clients, metrics: Metrics, census: Census, *, clock: Clock | None = None) -> None:
         self._guard = guard
         self._clients = clients
         self._metrics = metrics
+        self._census = census
         self._clock = clock or SystemClock()
         self._bindings: Counter[str] | None = None
-        self._counted_at = float("-inf")
+        self._count_again_at = float("-inf")
         self._counting = asyncio.Lock()
+        self.refusal: LimpetError | None = None
 
     def app(self) -> Starlette:
         """The Starlette application, with the lifespan of the whole service."""
@@ -52,7 +57,12 @@ class Pages:
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             try:
                 for namespace in self._guard.namespaces:
-                    await self._clients.enter(namespace)  # StoreMismatch: refuses to start
+                    await self._clients.open(namespace)
+            except LimpetError as error:  # the store disagrees with our settings: refuse to start
+                self.refusal = error
+                await self._clients.close()
+                raise
+            try:
                 yield
             finally:
                 await self._clients.close()
@@ -79,9 +89,8 @@ class Pages:
         return Response(b'{"ok":true}', media_type=_JSON)
 
     async def _readyz(self, request: Request) -> Response:
-        """200 or 503. The checks themselves name parts of the installation: where a metrics token is set, only its bearer
-        sees them."""
-        entry = await self._clients.enter(self._guard.namespaces[0])
+        """200 or 503. The checks name parts of the installation: with a metrics token, only its bearer sees them."""
+        entry = self._clients.enter(self._guard.namespaces[0])
         health = await entry.client.health()
         body: dict[str, Any] = {"ok": health.ok}
         if self._guard.may_scrape(dict(request.headers.raw)):
@@ -102,9 +111,11 @@ class Pages:
     async def _count_bindings(self) -> Counter[str] | None:
         """Live bindings by worker over all open namespaces; None when the store cannot say."""
         async with self._counting:
-            if self._clock.monotonic() - self._counted_at >= BINDINGS_TTL_S:
+            start = self._clock.monotonic()
+            if start >= self._count_again_at:
                 self._bindings = await self._ask_bindings()
-                self._counted_at = self._clock.monotonic()
+                now = self._clock.monotonic()
+                self._count_again_at = now + max(BINDINGS_TTL_S, BINDINGS_SHARE * (now - start))
             return self._bindings
 
     async def _ask_bindings(self) -> Counter[str] | None:
@@ -112,8 +123,7 @@ class Pages:
         try:
             async with asyncio.timeout(BINDINGS_PATIENCE_S):
                 for entry in self._clients.all():
-                    if entry.ready:
-                        total.update(await entry.client.count_bindings())
+                    total.update(await self._census(entry.client))
         except (LimpetError, TimeoutError):
             return None
         except Exception as error:  # noqa: BLE001  (the other metrics matter more than this one)

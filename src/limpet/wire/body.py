@@ -17,11 +17,12 @@ import msgspec
 
 from limpet.errors import InvalidRequest
 
-__all__ = ["MISSING", "Body", "array_of", "is_null", "object_of", "text_of"]
+__all__ = ["MISSING", "Body", "array_of", "is_null", "like", "object_of", "text_of"]
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT: Final = msgspec.json.Decoder(str)
+_LONE: Final = re.compile("[\ud800-\udfff]")
 _WHITE: Final = re.compile(r"[ \t\n\r]*")
 
 MISSING: Final = object()
@@ -104,15 +105,25 @@ def is_null(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """The string that a value, raw or decoded, is; None if it is something else (or no text that UTF-8 can carry)."""
+    """The string that a value, raw or decoded, is; None if it is something else."""
     if isinstance(value, str):
         return value
     if not isinstance(value, msgspec.Raw):
         return None
     try:
         return _TEXT.decode(value)
-    except msgspec.DecodeError:  # another type, or an escaped lone surrogate
+    except msgspec.ValidationError:
         return None
+    except msgspec.DecodeError:  # a string with an escaped lone surrogate, or a value of another type that holds one
+        data = bytes(value)
+        return str(json.loads(data)) if data.startswith(b'"') else None
+
+
+def like(old: Any, text: str) -> Any:
+    """``text`` as a value for the body that ``old`` came from: half a surrogate pair must stay an escape in bytes."""
+    if isinstance(old, msgspec.Raw) and not text.isascii():
+        return msgspec.Raw(json.dumps(text).encode()) if _LONE.search(text) else text
+    return text
 
 
 def object_of(value: Any) -> dict[str, Any] | None:

@@ -16,9 +16,30 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SAFE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 PROTOCOL_HEADERS: Final = frozenset(
-    """accept accept-charset accept-encoding accept-language authorization cache-control connection content-encoding
-    content-length content-type cookie date expect host keep-alive proxy-authorization proxy-connection te trailer
-    transfer-encoding upgrade user-agent""".split()
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "date",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    }
 )
 """Headers of HTTP itself. A key that happens to equal the value of one (``42``, ``close``) does not make it ours."""
 

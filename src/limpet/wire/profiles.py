@@ -125,8 +125,8 @@ _DYNAMO: Final = (
         beside="x-worker-instance-id",
         when=When(action=("bind", "continue", "none")),
     ),
-    Field(body="nvext.session_control", do="remove"),
     Field(body="nvext.extra_fields", literal="worker_id", do="add", when=_CLAIM),
+    Field(body="nvext.session_control", do="remove"),
 )
 
 _SESSION_CONTROL: Final = (
@@ -142,7 +142,11 @@ _TABLE: Final = (
     Profile("openai-responses", (_cache_key(),)),
     Profile(
         "codex",
-        (_cache_key(), _header("x-client-request-id", 64), Field(header="session_id", value="session_id", do="keep", limit=64)),
+        (
+            _cache_key(),
+            _header("x-client-request-id", 64),
+            Field(header="session_id", value="session_id", do="keep", limit=64),
+        ),
     ),
     Profile("openrouter", (Field(body="session_id", limit=256), _header("x-grok-conv-id", 256, when=_GROK))),
     Profile(

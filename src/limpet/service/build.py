@@ -1,0 +1,72 @@
+"""Puts the parts of one process together."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from limpet import Limpet
+from limpet.census import count_bindings
+from limpet.metrics import Metrics
+from limpet.service.app import Service
+from limpet.service.auth import Guard
+from limpet.service.clients import MAX_CLIENTS, Client, Clients
+from limpet.service.pages import Pages
+from limpet.settings import Settings
+
+__all__ = ["Parts", "build", "connector"]
+
+
+class Parts(NamedTuple):
+    """The application, and the pages that know why it refused to start."""
+
+    app: Service
+    pages: Pages
+
+
+def connector(settings: Settings, metrics: Metrics) -> Callable[[str], Client]:
+    """A function that makes the (unopened) library client of a namespace."""
+    url = settings.secret("redis_url")
+    if url is None:
+        raise ValueError("there is no store: run() sets the URL of the embedded one")
+    holder = settings.holder or f"{socket.gethostname()[:200]}:{os.getpid()}"
+
+    def connect(namespace: str) -> Client:
+        return Limpet.connect(
+            url,
+            namespace=namespace,
+            partitions=settings.partitions,
+            scope_secret=settings.secret("scope_secret"),
+            retention_s=settings.retention_s,
+            touch_granularity_ms=settings.touch_granularity_ms,
+            deadline_ms=settings.deadline_ms,
+            memo_ttl_ms=settings.memo_ttl_ms,
+            bind_ttl_ms=settings.bind_ttl_ms,
+            claim_ttl_ms=settings.claim_ttl_ms,
+            holder=holder,
+            durability=settings.durability,
+            durable_replicas=settings.durable_replicas,
+            instruments=metrics,
+        )
+
+    return connect
+
+
+async def census(client: Client) -> Counter[str]:
+    """Live bindings by worker; none where the client is not the library's."""
+    return await count_bindings(client) if isinstance(client, Limpet) else Counter()
+
+
+def build(settings: Settings, connect: Callable[[str], Client] | None = None) -> Parts:
+    """The service of these settings; ``connect`` replaces the library in tests of the HTTP layer."""
+    metrics = Metrics()
+    guard = Guard(settings)
+    clients = Clients(
+        connect or connector(settings, metrics),
+        limit=max(MAX_CLIENTS, len(guard.namespaces)),
+    )
+    pages = Pages(guard, clients, metrics, census)
+    return Parts(Service(guard, clients, pages.app()), pages)

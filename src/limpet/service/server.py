@@ -1,0 +1,96 @@
+"""``limpet serve``: the whole of it, from settings to exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from typing import Final
+
+from pydantic import SecretStr
+
+from limpet.errors import LimpetError
+from limpet.service import logs
+from limpet.service.serving import serve
+from limpet.service.supervisor import Supervisor
+from limpet.settings import Settings
+
+__all__ = ["DEFAULT_PORT", "run"]
+
+DEFAULT_PORT: Final = 5467
+BACKLOG: Final = 2048
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Without a store's URL the embedded store runs as long as we do. Says on stdout where the data is, if they are ours,
+    and where it listens, once it does.
+
+    Returns:
+        0 after a graceful end, 1 when it could not start, 2 when the settings ask for something that is refused.
+    """
+    logs.configure(settings.log_level)
+    if settings.off_loopback and not settings.tokens and not settings.insecure:
+        return _say_error(
+            f"Refused to listen on {settings.host} without tokens: anyone who reaches it could read and change every "
+            "conversation. Set LIMPET_TOKENS, or pass --insecure if something in front of it checks callers.",
+            2,
+        )
+    for name in settings.unknown_variables():
+        logs.logger.warning("unknown variable", name=name)
+    with contextlib.ExitStack() as stack:
+        try:
+            listener = stack.enter_context(_listen(settings))
+        except OSError as error:
+            return _say_error(f"Cannot listen on {settings.host}: {error.strerror or error}.", 1)
+        if settings.redis_url is None:
+            from limpet.embedded import EmbeddedStore  # only where it is used: it needs a binary that fits the machine
+
+            try:
+                store = EmbeddedStore.acquire(settings.data_dir)
+            except (LimpetError, OSError) as error:
+                return _say_error(f"The embedded store did not start: {error}", 1)
+            stack.callback(store.release)
+            _say(f"No LIMPET_REDIS_URL is set: using the embedded store (pid {store.pid}), {store.url}")
+            settings = settings.model_copy(update={"redis_url": SecretStr(store.url)})
+        here = _address(listener)
+
+        def announce() -> None:
+            many = f" with {settings.workers} workers" if settings.workers > 1 else ""
+            _say(f"Limpet is listening on {here}{many}; the API is described at {here}/docs")
+
+        if settings.workers == 1:
+            return 1 if serve(settings, listener, lambda _: announce()) else 0
+        return Supervisor(settings, listener, announce).run()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    port = DEFAULT_PORT if settings.port is None else settings.port
+    host = settings.host.strip("[]")
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _say_error(text: str, code: int) -> int:
+    sys.stderr.write(text + "\n")
+    return code
