@@ -28,7 +28,7 @@ local request_id, channel, fence, reason = args[1], args[2], args[3], args[4]
 local now = read_time(override)
 
 local raw = redis.call('GET', record_key)
-local call, refusal = binding_open(raw, now, request_id, ABORT, fence)
+local call, refusal = binding_open(raw, now, granularity, request_id, ABORT, fence)
 if refusal then
   return refusal
 end

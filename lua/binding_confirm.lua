@@ -29,7 +29,7 @@ local bind_ttl, retention_ms, durable = args[7], args[8], args[9]
 local now = read_time(override)
 
 local raw = redis.call('GET', record_key)
-local call, refusal = binding_open(raw, now, request_id, CONFIRM, fence)
+local call, refusal = binding_open(raw, now, granularity, request_id, CONFIRM, fence)
 if refusal then
   return refusal
 end

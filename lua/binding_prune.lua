@@ -19,7 +19,7 @@ local now = read_time(override)
 local removed = 0
 for i = 2, math.min(#ARGV, 65) do
   local record_key, member = KEYS[i], ARGV[i]
-  local record, refusal = record_unpack(redis.call('GET', record_key))
+  local record, refusal = record_unpack(redis.call('GET', record_key), granularity)
   if refusal then
     return refusal
   end

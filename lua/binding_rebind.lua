@@ -37,7 +37,7 @@ if now < 0 then
 end
 
 local raw = redis.call('GET', record_key)
-local call, refusal = binding_open(raw, now, request_id, REBIND, fence)
+local call, refusal = binding_open(raw, now, granularity, request_id, REBIND, fence)
 if refusal then
   return refusal
 end
@@ -59,7 +59,7 @@ end
 if record.worker ~= worker then
   redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
 end
-record.state, record.fence, record.holder = CLAIMED, issued, holder
+record.state, record.fence, record.holder, record.rebound = CLAIMED, issued, holder, 1
 record.worker, record.dp_rank, record.incarnation = worker, dp_rank, incarnation
 record.deadline, record.last = now + claim_ttl, now
 record.keep_ms = math.max(record.keep_ms, retention_ms)

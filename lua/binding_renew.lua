@@ -26,7 +26,7 @@ local request_id, fence, claim_ttl, bind_ttl, retention_ms = args[1], args[2], a
 local now = read_time(override)
 
 local raw = redis.call('GET', record_key)
-local call, refusal = binding_open(raw, now, request_id, RENEW, fence)
+local call, refusal = binding_open(raw, now, granularity, request_id, RENEW, fence)
 if refusal then
   return refusal
 end

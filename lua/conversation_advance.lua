@@ -34,7 +34,7 @@ if now < 0 then
 end
 
 local raw = redis.call('GET', record_key)
-local record, refusal = record_unpack(raw)
+local record, refusal = record_unpack(raw, granularity)
 if refusal then
   return refusal
 end

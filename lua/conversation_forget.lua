@@ -32,7 +32,7 @@ local request_id, channel, expected = args[1], args[2], args[3]
 local now = read_time(override)
 
 local raw = redis.call('GET', record_key)
-local record, refusal = record_unpack(raw)
+local record, refusal = record_unpack(raw, granularity)
 if refusal then
   return refusal
 end
@@ -58,7 +58,7 @@ if record.state > 0 then
 end
 ring_add(record.ring, { request_id, FORGET, epoch, record.ordinal, '', 0, 1, 0 })
 record.epoch = math.max(epoch, record.fence)
-record.state, record.deadline, record.suspend, record.forgotten = 0, 0, 0, true
+record.state, record.deadline, record.rebound, record.suspend, record.forgotten = 0, 0, 0, 0, true
 record.worker, record.dp_rank, record.incarnation, record.holder, record.last = '', -1, '', '', now
 raw = record_write(record_key, record, granularity)
 publish(channel, 'forget', record_key, record, '')

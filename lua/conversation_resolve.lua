@@ -5,11 +5,12 @@
 -- KEYS[3] -> limpet:{<ns>:<p>}:bound (sorted set: bindings by deadline)
 -- --
 -- ARGV[1] -> struct '>BI8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
---            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), now_us (0 but in tests); then MessagePack
---            {request id or '', seen_epoch stated, keep_ms, idle_us or 0, three daily boundaries in us or 0, exempt,
---            channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '', commit}
+--            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), now_us (0 but in tests); then
+--            struct '>I8I8I8I8I8': keep_ms, idle_us or 0, three daily boundaries in us or 0; then MessagePack
+--            {request id or '', seen_epoch stated, exempt, channel, claim_ttl_us, holder, worker or '', dp_rank or -1,
+--            incarnation or '', commit}
 -- --
--- Returns -> now, record: nothing was due and nothing was written
+-- Returns -> record: nothing was due; at most the activity was written
 -- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
 --            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed}
 -- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
@@ -30,12 +31,32 @@ end
 
 -- The fast path: most turns of a busy conversation. Within one granularity of the last written activity neither idle nor
 -- daily can fire (both need more than that), so the policy is not even looked at; a binding must hold for its whole ttl.
+-- The record goes out as it is, without the time: less than a granularity has passed since its last activity, and a binding
+-- is kept that much beyond its deadline, so what the reader takes for the rest of its life is never too much.
 local raw = redis.call('GET', record_key)
-if raw and flags < 2 and #raw > 29 then
-  local schema, mark, _, last, _, due, _, epoch = struct.unpack('>BBBI8BI8BI8', raw)
-  if schema == 1 and now >= last and now - last < granularity and seen <= epoch
-    and ((mark == 2 and due >= now + bind_ttl) or (flags == 0 and mark < 3)) then
-    return struct.pack('>BI8', 0xcf, now) .. raw
+if raw and flags < 2 and #raw > 41 then
+  local schema, mark, last, due, epoch = struct.unpack('>BBxI8xI8xI8', raw)
+  if schema == 1 and now >= last and seen <= epoch then
+    if now - last < granularity then
+      if (mark == 2 and due >= now + bind_ttl) or (flags == 0 and (mark == 0 or (mark == 1 and due >= now))) then
+        return raw
+      end
+    elseif (mark == 2 and due >= now) or (flags == 0 and mark < 2) then
+      -- The touch: a plain record whose policy is not due, or has none. Only the prefix changes, so nothing is unpacked.
+      local keep_ms, idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8I8', ARGV[1], 34)
+      local boundary = (day_next <= now and day_next) or (day_last <= now and day_last) or (day_before <= now and day_before) or 0
+      if (idle == 0 or now <= last + granularity + idle) and last + granularity >= boundary then
+        if flags == 1 and due < now + bind_ttl + granularity then
+          due = now + bind_ttl + granularity
+          local size = struct.unpack('>I2', raw, 40)
+          redis.call('ZADD', bound_key, 'XX', string.format('%.0f', due - granularity),
+            string.sub(record_key, -37) .. ':' .. string.sub(raw, 42, 41 + size))
+        end
+        raw = struct.pack('>BBBI8BI8BI8BI8', schema, mark, 0xcf, now, 0xcf, due, 0xcf, epoch, 0xcf, keep_ms) .. string.sub(raw, 39)
+        redis.call('SET', record_key, raw, 'PX', string.format('%.0f', math.ceil(math.max(keep_ms, (due - now) / 1000))))
+        return raw
+      end
+    end
   end
 end
 
@@ -53,15 +74,14 @@ local BIND, CONTINUE, WAIT = 1, 2, 3
 local RESOLVE = 1
 local CREATED, RESET, NEW_CONVERSATION, COMMITTED = 1, 2, 4, 8
 
-local args = cmsgpack.unpack(string.sub(ARGV[1], 34))
-local request_id, stated, keep_ms = args[1], args[2], args[3]
-local idle, day_before, day_last, day_next, exempt = args[4], args[5], args[6], args[7], args[8]
-local channel, claim_ttl, holder = args[9], args[10], args[11]
-local worker, dp_rank, incarnation, commit = args[12], args[13], args[14], args[15]
+local keep_ms, idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8I8', ARGV[1], 34)
+local args = cmsgpack.unpack(string.sub(ARGV[1], 74))
+local request_id, stated, exempt, channel, claim_ttl, holder = args[1], args[2], args[3], args[4], args[5], args[6]
+local worker, dp_rank, incarnation, commit = args[7], args[8], args[9], args[10]
 local wants_bind = flags % 2 == 1
 local durable = flags >= 4
 
-local record, refusal = record_unpack(raw)
+local record, refusal = record_unpack(raw, granularity)
 if refusal then
   return refusal
 end
@@ -173,7 +193,7 @@ if wants_bind then
     end
     action, committed = BIND, commit
     record.state, record.fence, record.holder = commit and BOUND or CLAIMED, fence, holder
-    record.worker, record.dp_rank, record.incarnation = worker, dp_rank, incarnation
+    record.worker, record.dp_rank, record.incarnation, record.rebound = worker, dp_rank, incarnation, 0
     record.deadline = now + (commit and bind_ttl or claim_ttl)
     redis.call('ZADD', bound_key, '+inf', '', string.format('%.0f', record.deadline), bound_member(record_key, worker))
     changed, decided = true, true

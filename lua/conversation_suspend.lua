@@ -25,7 +25,7 @@ local request_id, channel, window = args[1], args[2], args[3]
 local now = read_time(override)
 
 local raw = redis.call('GET', record_key)
-local record, refusal = record_unpack(raw)
+local record, refusal = record_unpack(raw, granularity)
 if refusal then
   return refusal
 end

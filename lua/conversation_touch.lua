@@ -24,7 +24,7 @@ local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local epoch, age, bind_ttl = args[1], args[2], args[3]
 local now = read_time(override)
 
-local record, refusal = record_unpack(redis.call('GET', record_key))
+local record, refusal = record_unpack(redis.call('GET', record_key), granularity)
 if refusal then
   return refusal
 end

@@ -13,7 +13,7 @@ local record_key = KEYS[1]
 local epoch, fence = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- @include record_unpack
 local raw = redis.call('GET', record_key)
-local record, refusal = record_unpack(raw)
+local record, refusal = record_unpack(raw, 0)
 if refusal then
   return refusal
 end

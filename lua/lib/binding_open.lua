@@ -4,8 +4,8 @@
 -- @include record_unpack
 -- @include record_settle
 -- @include ring_find
-local function binding_open(raw, now, request_id, operation, fence)
-  local record, refusal = record_unpack(raw)
+local function binding_open(raw, now, granularity, request_id, operation, fence)
+  local record, refusal = record_unpack(raw, granularity)
   if refusal then
     return nil, refusal
   end

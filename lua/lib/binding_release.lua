@@ -3,6 +3,6 @@
 -- @include bound_member
 local function binding_release(bound_key, record_key, record)
   redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
-  record.state, record.deadline = 0, 0
+  record.state, record.deadline, record.rebound = 0, 0, 0
   record.worker, record.dp_rank, record.incarnation, record.holder = '', -1, '', ''
 end

@@ -23,7 +23,7 @@ local function record_begin(keys, now, old, reason, target, keep_ms)
   return {
     last = now, epoch = issued, state = 0, forgotten = false,
     ordinal = known and old.ordinal + 1 or 1, reason = reason, previous = previous,
-    worker = '', dp_rank = -1, incarnation = '', holder = '', fence = 0, deadline = 0,
+    worker = '', dp_rank = -1, incarnation = '', holder = '', fence = 0, deadline = 0, rebound = 0,
     suspend = 0, keep_ms = keep_ms, ring = old and old.ring or {},
   }
 end

@@ -19,11 +19,13 @@ local function record_write(key, record, granularity)
   else
     keep_ms = math.max(keep_ms, (due - record.last) / 1000, (record.suspend - record.last) / 1000)
   end
-  local raw = struct.pack('>BBBI8BI8BI8', 1, mark, 0xcf, record.last, 0xcf, due, 0xcf, record.epoch)
+  local raw = struct.pack('>BBBI8BI8BI8BI8BI2', 1, mark, 0xcf, record.last, 0xcf, due, 0xcf, record.epoch,
+      0xcf, record.keep_ms, 0xda, #record.worker)
+    .. record.worker
     .. cmsgpack.pack({
       record.ordinal, record.reason, record.previous,
-      record.worker, record.dp_rank, record.incarnation, record.holder, record.fence, record.deadline,
-      record.suspend, record.keep_ms, record.ring,
+      record.dp_rank, record.incarnation, record.holder, record.fence, record.rebound,
+      record.suspend, record.ring,
     })
   redis.call('SET', key, raw, 'PX', string.format('%.0f', math.ceil(keep_ms)))
   return raw

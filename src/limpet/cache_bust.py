@@ -25,7 +25,7 @@ _GAP: Final = "\n\n"
 _SYSTEM_ROLES: Final = ("system", "developer")
 _TEXT_TYPES: Final = ("text", "input_text")
 
-B = TypeVar("B", bytes, Mapping[str, Any])
+B = TypeVar("B", bound="bytes | Mapping[str, Any]")
 
 
 def marker_for(scope: str) -> str:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _STATES: Final[tuple[Literal["unbound", "claimed", "bound"], ...]] = ("unbound", "claimed", "bound")
 _ACTIONS: Final[tuple[Literal["bind", "continue", "wait"] | None, ...]] = (None, "bind", "continue", "wait")
-_RESOLVE: Final = struct.Struct(">BQQQQ")
+_RESOLVE: Final = struct.Struct(">BQQQQQQQQQ")
 _HEAD: Final = struct.Struct(">QQ")
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -229,30 +229,15 @@ class Commands:
             flags |= FLAG_DURABLE
         idle_us = 0 if policy.idle_s is None else int(policy.idle_s * 1_000_000)
         days = (0, 0, 0)
-        if policy.daily is not None:
+        if policy.daily is not None and not exempt:
             if now is None:
                 raise InvalidRequest("a daily policy needs the wall time of the caller.", field="policy")
             before, last, following = policy.boundaries(now)
             days = (_tick(before), _tick(last), _tick(following))
         keep_ms = max(self.retention_ms, idle_us // 1000)
-        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, max(seen_epoch, remembered_epoch), now_us)
-        tail = _pack(
-            (
-                request_id,
-                seen_epoch,
-                keep_ms,
-                idle_us,
-                *days,
-                exempt,
-                self._channel,
-                claim_us,
-                holder,
-                worker,
-                -1,
-                incarnation,
-                commit,
-            )
-        )
+        seen = max(seen_epoch, remembered_epoch)
+        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, seen, now_us, keep_ms, 0 if exempt else idle_us, *days)
+        tail = _pack((request_id, seen_epoch, exempt, self._channel, claim_us, holder, worker, -1, incarnation, commit))
 
         def parse(reply: bytes) -> Answer:
             return self._read_resolution(reply, target, session_id, bind is not None)
@@ -270,7 +255,7 @@ class Commands:
                     record.epoch,
                     record.body.ordinal,
                     record.body.reason,
-                    binding=binding_of(record, now),
+                    binding=binding_of(record, now, self.granularity_us),
                 ),
                 epoch=record.epoch,
                 fence=record.body.fence,
@@ -278,7 +263,7 @@ class Commands:
         action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, decided, behind, replayed = outcome
         binding = None
         if epoch == record.epoch:
-            binding = binding_of(record, now, _ACTIONS[action] if wants_bind else None)
+            binding = binding_of(record, now, self.granularity_us, _ACTIONS[action] if wants_bind else None)
         reset = None
         if reset_reason and target.key is not None:
             scope = self.declared_scope(target.key, previous) if previous else None
@@ -319,7 +304,7 @@ class Commands:
                 record.epoch,
                 body.ordinal,
                 body.reason,
-                binding=binding_of(record, now),
+                binding=binding_of(record, now, self.granularity_us),
             )
             return Answer(result, epoch=record.epoch, fence=body.fence)
 
@@ -454,7 +439,7 @@ class Commands:
 
     def _binding_call(self, name: str, target: Target, fence: int, args: tuple[bytes], *, clock: bool = False) -> Call[Answer]:
         def parse(reply: bytes) -> Answer:
-            return read_binding(name, fence, reply)
+            return read_binding(name, fence, self.granularity_us, reply)
 
         return Call(script(name), self._keys(target, clock=clock), args, parse)
 
@@ -471,7 +456,9 @@ class Commands:
         return Call(script("record_rewrite"), keys, (epoch, fence), bool)
 
 
-def binding_of(record: Record, now: int, action: Literal["bind", "continue", "wait"] | None = None) -> Binding | None:
+def binding_of(
+    record: Record, now: int, grace_us: int, action: Literal["bind", "continue", "wait"] | None = None
+) -> Binding | None:
     """The binding as it stands, or None when the epoch is unbound or what it had is over.
 
     Without an action the record tells it: a bound epoch is continued, a claimed one waited for.
@@ -483,28 +470,29 @@ def binding_of(record: Record, now: int, action: Literal["bind", "continue", "wa
     if action is None:
         action = "continue" if state == BOUND else "wait"
     # What is told is the deadline; a binding's granularity of grace on top of it is ours.
-    left_ms = max(0, body.deadline - max(now, record.last)) // 1000
+    grace = grace_us if state == BOUND else 0
+    left_ms = max(0, record.due - grace - max(now, record.last)) // 1000
     return Binding(
         action,
         _STATES[state],
-        body.worker or None,
+        record.worker or None,
         None,
         body.dp_rank if body.dp_rank >= 0 else None,
         body.holder or None,
         body.fence,
         left_ms,
         left_ms + 1 if action == "wait" else None,
-        False,
+        body.rebound == 1,
         body.incarnation or None,
     )
 
 
-def read_binding(name: str, fence: int, reply: bytes) -> Answer:
+def read_binding(name: str, fence: int, grace_us: int, reply: bytes) -> Answer:
     """The reply of a binding call. Raises StaleFence, with the binding that holds now."""
     now, raw, outcome = split_reply(reply)
     held, state, held_fence, worker, dp_rank, decided, behind, replayed = outcome or []
     record = decode_record(raw)
-    current = None if record is None or record.forgotten else binding_of(record, now)
+    current = None if record is None or record.forgotten else binding_of(record, now, grace_us)
     if not held:
         raise StaleFence(
             f"Fence {fence} does not hold this binding now, so {name.removeprefix('binding_')} changed nothing; "

@@ -1,7 +1,7 @@
 """Decodes what the scripts store and answer. The layout is that of ``lua/README.md``; only the scripts write it.
 
-A record is a MessagePack stream: a prefix of fixed width (schema, mark, last activity, due, epoch), so that the hot script
-need not unpack it, then one array. A reply is a stream too: the time, then the record, then for most scripts an outcome.
+A record is a MessagePack stream: a prefix of fixed width (schema, mark, last activity, due, epoch, keep), so that the hot
+script need not unpack it, the worker, then one array. A reply is a stream too: the time, then the record, then for most scripts an outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BOUND", "CLAIMED", "SCHEMA", "UNBOUND", "Record", "decode_record", "
 SCHEMA: Final = 1
 UNBOUND, CLAIMED, BOUND = 0, 1, 2
 
-_PREFIX: Final = struct.Struct(">BBxQxQxQ")
+_PREFIX: Final = struct.Struct(">BBxQxQxQxQxH")
 _NOW: Final = struct.Struct(">xQ")
 _LENGTH: Final = struct.Struct(">xH")
 
@@ -27,14 +27,12 @@ class _Body(msgspec.Struct, array_like=True):
     ordinal: int
     reason: str
     previous: int
-    worker: str
     dp_rank: int
     incarnation: str
     holder: str
     fence: int
-    deadline: int
+    rebound: int
     suspend: int
-    keep_ms: int
     ring: msgspec.Raw
 
 
@@ -46,11 +44,11 @@ class Record:
     """A record as stored. All instants are ticks (microseconds since 2026); ``due`` is the end of the binding with its
     granularity of grace, 0 when unbound."""
 
-    __slots__ = ("body", "due", "epoch", "forgotten", "last", "state", "suspended")
+    __slots__ = ("body", "due", "epoch", "forgotten", "keep_ms", "last", "state", "suspended", "worker")
 
     def __init__(self, raw: bytes) -> None:
         try:
-            schema, mark, self.last, self.due, self.epoch = _PREFIX.unpack_from(raw)
+            schema, mark, self.last, self.due, self.epoch, self.keep_ms, size = _PREFIX.unpack_from(raw)
         except struct.error:
             raise StoreCorrupt("A record is shorter than its own prefix; delete that key or restore it.") from None
         if schema > SCHEMA:
@@ -59,8 +57,9 @@ class Record:
         self.suspended = mark & 8 != 0
         self.forgotten = mark & 16 != 0
         try:
-            self.body = _body.decode(raw[_PREFIX.size :])
-        except msgspec.MsgspecError:
+            self.worker = raw[_PREFIX.size : _PREFIX.size + size].decode()
+            self.body = _body.decode(raw[_PREFIX.size + size :])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             raise StoreCorrupt("A record cannot be decoded; delete that key or restore it.") from None
 
     def remaining_us(self, now: int) -> int:
@@ -75,7 +74,10 @@ def decode_record(raw: bytes) -> Record | None:
 
 
 def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
-    """(now, the record's bytes, the outcome). The outcome is None in the short form: nothing was due, nothing written."""
+    """(now, the record's bytes, the outcome). The outcome is None in the short forms: nothing was decided. In the shortest,
+    the record alone, the time is not told (0), since it lies within one granularity of the last activity."""
+    if reply[0] == SCHEMA:
+        return 0, reply, None
     (now,) = _NOW.unpack_from(reply)
     if len(reply) > 9 and reply[9] == 0xCD:
         (length,) = _LENGTH.unpack_from(reply, 9)

@@ -7,6 +7,7 @@ history, and shrinking works. The first option of each list is the simplest.
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -101,21 +102,32 @@ GRAMMAR: dict[str, tuple[int, Options]] = {
             "ms": (-1000, -4, 4, 600, 996, 1000, 1004, 1500),
         },
     ),
+    # A turn, another too close to it to be written, and a third just before or after the time is up.
+    "close_call": (
+        3,
+        {
+            "client": CLIENTS,
+            "key": KEYS,
+            "bind": ("none", "commit", "commit"),
+            "policy": ("idle", "daily", "none"),
+            "gap_ms": (400, 900, 1000),
+            "what": ("idle", "binding", "binding", "daily"),
+            "ms": (-4, 4, 400, 600, 996, 1004, 1500),
+        },
+    ),
     "back": (1, {"ms": (4, 900, 5000, 400_000, 10_000_000, 180_000_000)}),
     "lose": (2, {"what": ("record", "record", "session", "clock", "all"), "key": KEYS}),
+    "prune": (2, {"key": KEYS}),
     "save": (1, {}),
     "restore": (1, {}),
 }
 
 
-def steps(weights: dict[str, int] | None = None) -> st.SearchStrategy[list[Step]]:
+def steps() -> st.SearchStrategy[list[Step]]:
     """Histories as hypothesis draws them."""
-    kinds = [
-        strategy
-        for kind, (weight, options) in GRAMMAR.items()
-        for strategy in [_step(kind, options)] * (weights or {}).get(kind, weight)
-    ]
-    return st.lists(st.one_of(kinds), min_size=1, max_size=50)
+    kinds = [strategy for kind, (weight, options) in GRAMMAR.items() for strategy in [_step(kind, options)] * weight]
+    # Lists of lists, since hypothesis keeps single ones short; flat they shrink as well.
+    return st.lists(st.lists(st.one_of(kinds), max_size=20), max_size=12).map(lambda parts: list(chain(*parts)))
 
 
 def _step(kind: str, options: Options) -> st.SearchStrategy[Step]:
@@ -123,12 +135,12 @@ def _step(kind: str, options: Options) -> st.SearchStrategy[Step]:
     return st.fixed_dictionaries(fields).map(lambda args: Step(kind, args))
 
 
-def draw(seed: int, length: int, weights: dict[str, int] | None = None) -> list[Step]:
+def draw(seed: int, length: int) -> list[Step]:
     """The history of a seed."""
     source = random.Random(seed)
     kinds = list(GRAMMAR)
-    shares = [(weights or {}).get(kind, GRAMMAR[kind][0]) for kind in kinds]
+    weights = [weight for weight, _ in GRAMMAR.values()]
     return [
         Step(kind, {name: source.choice(values) for name, values in GRAMMAR[kind][1].items()})
-        for kind in source.choices(kinds, shares, k=length)
+        for kind in source.choices(kinds, weights, k=length)
     ]

@@ -1,4 +1,4 @@
-"""What must hold in every history, whatever a model says: the guarantees G3 to G5 and "never early", kept on what was seen.
+"""What must hold in every history, whatever a model says: the guarantees, and "never early", kept on what was seen.
 
 It knows no rules of the scripts and no state of the store; only what was asked, when, and what was answered. A call and
 its retries share one ``call`` number: what a retry repeats is no second issue.
@@ -22,7 +22,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Held:
-    """A claim or binding that somebody was promised until ``until`` (None: nobody knows, after a loss or a clock set back)."""
+    """A claim or binding that was promised until ``until`` (None: nobody knows, after a loss or a clock set back)."""
 
     fence: int
     epoch: int | None
@@ -165,8 +165,10 @@ class Ledger:
     def slid(self, slot: Slot, at: int, ttl: int) -> None:
         """A turn of ``at`` was written behind: what was bound then slides."""
         held = self.trails[slot].held
-        if held is not None and not held.claimed and held.until is not None and at <= held.until:
-            held.until = max(held.until, at + ttl)
+        if held is not None and not held.claimed and held.until is not None:
+            surely = at <= held.until
+            perhaps = at <= held.until + self.granularity
+            held.until = max(held.until, at + ttl) if surely else None if perhaps else held.until
 
     def met(self, slot: Slot, fence: int, now: int, call: int) -> None:
         """A caller was told ``continue`` or ``wait``: what it was told must not be over, or it would freeze."""

@@ -21,7 +21,7 @@ TOMBSTONE_US = 3_600_000_000
 Slot = tuple[str, str]
 
 
-class Refused(Exception):  # noqa: N818  (an answer, not a fault)
+class Refused(Exception):
     """The call is answered with the typed error of this code, and nothing is changed."""
 
     def __init__(self, code: str, binding: dict[str, Any] | None = None) -> None:
@@ -147,11 +147,15 @@ class Model:
             record.binding.deadline -= back
         return record, True
 
+    def horizon(self, slot: Slot, now: int) -> int:
+        """The largest epoch that anybody can plausibly have seen."""
+        return max(now, self.clocks.get(self.partition_of(slot), 0)) + GRACE_US
+
     def _lost(self, slot: Slot, now: int, record: Record | None, stated: int | None, remembered: int | None = None) -> int:
         """The epoch that somebody has seen and the store has lost, or 0. A stated one that is implausible is refused, a
         remembered one dropped."""
         epoch = record.epoch if record else 0
-        limit = max(now, self.clocks.get(self.partition_of(slot), 0)) + GRACE_US
+        limit = self.horizon(slot, now)
         stated, remembered = stated or 0, remembered or 0
         if stated > max(epoch, limit):
             raise Refused("implausible_epoch")

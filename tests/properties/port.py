@@ -3,6 +3,7 @@ fault, with altered scripts. Whatever is done behind the scripts' back (eviction
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import redis
 from limpet.commands import Call, Commands, Target
 from limpet.errors import error_for_word
 from limpet.keys import digest
+from limpet.scripts import script
 
 from .model import Slot
 
@@ -64,6 +66,26 @@ class Port:
             return call.parse(reply)
 
         return read, dict(zip(self.slots, values, strict=True)), ttl
+
+    def index(self, slot: Slot) -> dict[bytes, float]:
+        """The members of the slot's partition in ``bound``, with their deadlines; without the sentinel."""
+        name = self.commands.keyspace.bound(self.partition_of(slot))
+        return {member: score for member, score in self.client.zrange(name, 0, -1, withscores=True) if member}
+
+    def member(self, slot: Slot, worker: str | None) -> bytes:
+        return f"{slot[0]}:{digest(slot[1])}:{worker or ''}".encode()
+
+    def overdue(self, slot: Slot, now: int) -> list[bytes]:
+        """The members of the slot's partition whose time seems to be over: what the housekeeping reads first."""
+        return [member for member, score in self.index(slot).items() if score <= now - GRANULARITY_MS * 1000]
+
+    def prune(self, slot: Slot, now: int, members: list[bytes]) -> int:
+        """What the housekeeping then does to them."""
+        name = self.commands.keyspace.bound(self.partition_of(slot))
+        records = [name.removesuffix("bound") + member[:37].decode() for member in members]
+        head = struct.pack(">QQ", now, GRANULARITY_MS * 1000)
+        call = Call(script("binding_prune"), (name, *records), (head, *members), int)
+        return call.parse(self.client.evalsha(self._sha(call), len(call.keys), *call.keys, *call.args))
 
     def delete(self, slot: Slot) -> None:
         """The record expired, was evicted, or was deleted by hand."""

@@ -19,7 +19,7 @@ LENGTH = 90
 
 
 @settings(
-    max_examples=150,
+    max_examples=250,
     deadline=None,
     database=None,
     phases=(Phase.generate, Phase.shrink),

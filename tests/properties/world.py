@@ -22,7 +22,7 @@ from limpet.results import Binding, Resolution
 
 from .grammar import Step
 from .ledger import Broken, Ledger
-from .model import GRACE_US, Ask, Hint, Model, Refused, Slot, TickOutOfRule, last_boundary
+from .model import Ask, Hint, Model, Refused, Slot, TickOutOfRule, last_boundary
 from .port import GRANULARITY_MS, RETENTION_MS, Port
 
 MS = 1000
@@ -84,6 +84,8 @@ class World:
         self.own: dict[tuple[int, Slot], int] = {}
         self.fences: dict[Slot, list[int]] = defaultdict(list)
         self.saved: Any = None
+        self.set_back = False
+        self.overdue: dict[int, list[bytes]] = defaultdict(list)
         self.log: list[str] = []
         self.outcomes: Counter[str] = Counter()
         self.port.flush()
@@ -93,6 +95,7 @@ class World:
         try:
             for step in history:
                 getattr(self, f"_do_{step.kind}")(**step.args)
+            self.check_index()
         except AssertionError as error:
             error.add_note("\n".join(self.log[-14:]))
             raise
@@ -132,6 +135,7 @@ class World:
 
     def _do_back(self, ms: int) -> None:
         self.ledger.clock_set_back()
+        self.set_back = True
         self._move(self.now - ms * MS)
 
     def _do_lose(self, what: str, key: str) -> None:
@@ -149,6 +153,30 @@ class World:
         self.model.restore(({}, {}))
         self.records = dict.fromkeys(SLOTS)
         self.expiry.clear()
+
+    def _do_prune(self, key: str) -> None:
+        """The housekeeping of a partition's index. It must leave what lives, also what has come back since it looked."""
+        slot = ("conv", key)
+        partition = self.port.partition_of(slot)
+        removed = self.port.prune(slot, self.now, self.overdue[partition])
+        self.overdue[partition] = self.port.overdue(slot, self.now)
+        self.log.append(f"pruned {removed}")
+        self.check_index()
+
+    def check_index(self) -> None:
+        """Whatever is bound or claimed stands in the index with its deadline (design, section 4).
+
+        Not after a clock set back: the record's instants move, those of an index that nobody reads yet do not.
+        """
+        if self.set_back or not self.check_model:
+            return
+        for slot, record in self.model.records.items():
+            held = record.binding
+            if held is None or not held.live(self.now, GRANULARITY_MS * MS):
+                continue
+            score = self.port.index(slot).get(self.port.member(slot, held.worker))
+            if score != held.deadline:
+                raise Broken("index", f"the binding of {slot} ends at {held.deadline}, in the index at {score}")
 
     def _do_save(self) -> None:
         self.log.append("snapshot")
@@ -181,13 +209,12 @@ class World:
 
     def _epoch(self, how: str, client: int, slot: Slot) -> int | None:
         """What a caller says that it has seen."""
-        partition = self.port.partition_of(slot)
-        limit = max(self.now, self.model.clocks.get(partition, 0)) + GRACE_US
+        limit = self.model.horizon(slot, self.now)
         if how in ("own", "remembered"):
             return self.epochs.get((client, slot))
         if how == "newest":
             return max((e for (_, s), e in self.epochs.items() if s == slot), default=None)
-        return {"none": None, "ahead": limit - GRACE_US // 2, "absurd": limit + 1, "absurd_memory": limit + 1}[how]
+        return {"none": None, "ahead": limit - 30_000_000, "absurd": limit + 1, "absurd_memory": limit + 1}[how]
 
     def _do_turn(
         self, client: int, key: str, bind: str, policy: str, exempt: bool, seen: str, request_id: bool, lost: bool
@@ -212,6 +239,18 @@ class World:
         """Three callers at the same instant: one is told to bind, at most."""
         for client in (0, 1, 2):
             self._do_turn(client, key, bind, policy, False, "none", True, client == 1)
+
+    def _do_close_call(self, client: int, key: str, bind: str, policy: str, gap_ms: int, what: str, ms: int) -> None:
+        def turn() -> None:
+            self._do_turn(client, key, bind, policy, False, "none", False, False)
+
+        if what == "daily":
+            self._do_until(key, what, -1000)
+        turn()
+        self._do_pass(gap_ms)
+        turn()
+        self._do_until(key, what, ms)
+        turn()
 
     def _do_physical(self, client: int, key: str, bind: str, request_id: bool, lost: bool) -> None:
         plain = {"policy": "none", "exempt": False, "seen": None, "remembered": None}
@@ -439,6 +478,8 @@ class World:
                 want = {"binding": expected["binding"]}
             elif "fence" in told.args:
                 want = {name: expected[name] for name in got}
+            if told.op == "resolve" and not wrote:
+                _round_up(got["binding"], want["binding"])
             if got != want:
                 raise Broken("model", f"{told.op} of {slot} answered {got}, not {want}")
         if wrote != (old != model.records.get(slot)):
@@ -578,10 +619,16 @@ def _binding(held: Binding | None) -> dict[str, Any] | None:
     return {name: getattr(held, name) for name in names}
 
 
+def _round_up(got: dict[str, Any] | None, want: dict[str, Any] | None) -> None:
+    """A turn that wrote nothing may be told the remaining time as of the last activity: less than a granularity too much."""
+    if got and want and 0 <= got["expires_in_ms"] - want["expires_in_ms"] < GRANULARITY_MS:
+        got["expires_in_ms"] = want["expires_in_ms"]
+
+
 def _plain(told: Told, result: Any) -> Any:
     """A result as the model writes it."""
-    if result is None:
-        return None
+    if result is None or isinstance(result, bool):
+        return result
     if told.op in ("resolve", "peek"):
         if told.slot[0] == "sess":
             return {"binding": _binding(result.binding)}

@@ -80,7 +80,7 @@ def _plain_type(match: re.Match[str]) -> str:
 def _invalid(message: str) -> InvalidRequest:
     """msgspec's finding as one sentence that begins with the field."""
     text, _, place = message.partition(" - at ")
-    path = place.replace("`", "").strip().removeprefix("$").removeprefix(".")
+    path = place.replace("`", "").strip().removeprefix("key in ").removeprefix("$").removeprefix(".")
     named = _NAMED.search(text)
     if named:
         path = f"{path}.{named[1]}" if path else named[1]

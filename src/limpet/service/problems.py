@@ -158,11 +158,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def problem_of(error: LimpetError) -> Problem:
     """The problem document of an error."""
+    detail = str(error)
     return Problem(
         type=f"/docs#{error.code}",
         title=HTTPStatus(error.status).phrase,
         status=error.status,
-        detail=str(error),
+        detail=detail if detail.endswith(".") else f"{detail}.",
         code=error.code,
         field=error.field if isinstance(error, InvalidRequest) else None,
         binding=error.binding if isinstance(error, StaleFence) else None,

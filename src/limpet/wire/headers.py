@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from limpet.errors import InvalidRequest
@@ -62,14 +62,19 @@ class Headers:
         if source is None or isinstance(source, Mapping):
             self._kind = dict
             pairs: list[Any] = list(source.items()) if source else []
-        elif isinstance(source, str | bytes):
+        elif isinstance(source, str | bytes) or not isinstance(source, Iterable):
             raise InvalidRequest("headers must be a mapping or a sequence of (name, value) pairs.", field="headers")
         else:
             pairs = list(source)
             if isinstance(source, tuple):
                 self._kind = tuple
         for pair in pairs:
-            if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], str | None):
+            if (
+                not isinstance(pair, tuple | list)
+                or len(pair) != 2
+                or not isinstance(pair[0], str)
+                or not isinstance(pair[1], str | None)
+            ):
                 raise InvalidRequest("headers must be pairs of text; decode bytes as latin-1.", field="headers")
         self._pairs = pairs
 

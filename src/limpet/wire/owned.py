@@ -51,11 +51,6 @@ class Owned:
         self._values = {value for value in values if value} - {turn.scope}
 
     @property
-    def headers(self) -> frozenset[str]:
-        """Lower-case names of the headers that supplied the key."""
-        return frozenset(self._headers)
-
-    @property
     def paths(self) -> frozenset[tuple[str, ...]]:
         """Body paths that supplied the key."""
         return frozenset(self._paths)

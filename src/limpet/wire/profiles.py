@@ -199,7 +199,13 @@ def profile_table(profiles: Mapping[str, Profile] | None = None) -> list[tuple[s
 
 def _where(field: Field) -> str:
     place = f"header `{field.header}`" if field.header else f"body `{field.body}`"
-    what = f"`{field.literal}`" if field.literal is not None else f"{field.prefix}<{field.value}>"
+    what = (
+        f"`{field.literal}`"
+        if field.literal is not None
+        else f"`{field.prefix}<{field.value}>`"
+        if field.prefix
+        else f"<{field.value}>"
+    )
     verb = {"set": "", "keep": " stays", "add": " gains", "remove": " is removed"}[field.do]
     text = place + verb + ("" if field.do == "remove" else f" {what}" if verb else f" = {what}")
     when = field.when

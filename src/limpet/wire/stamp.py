@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from limpet.context import published
 from limpet.results import Resolution
 from limpet.wire.body import MISSING, Body, array_of, is_null, object_of, text_of
 from limpet.wire.headers import Headers, is_safe
@@ -24,8 +25,8 @@ from limpet.wire.turn import TurnLike, TurnValues, turn_values
 
 __all__ = ["Stamped", "bounded", "stamp"]
 
-H = TypeVar("H", Mapping[str, str], list[tuple[str, str]], tuple[tuple[str, str], ...], Sequence[tuple[str, str]])
-B = TypeVar("B", bytes, Mapping[str, Any], None)
+H = TypeVar("H", bound="Mapping[str, str] | Sequence[tuple[str, str]]")
+B = TypeVar("B", bound="bytes | Mapping[str, Any] | None")
 
 _REPLACEABLE: Final = "nvext"
 """The one field that is replaced by an object when it is something else; the server would refuse the request anyway."""
@@ -47,17 +48,18 @@ def stamp(
 ) -> Stamped[H, B]:
     """Stamp a request for a provider.
 
-    ``profile``: a name, a Profile, or ``{"profile": "dynamo", "value": "session_id"}``. ``headers``: a mapping, or a sequence
-    of pairs, of text. ``body``: a dict (also an "extra body" that an SDK merges later), the raw bytes of a JSON object, or
-    None (no body: only headers are stamped). ``turn``: see :func:`limpet.wire.turn.turn_values`. ``owned``: the headers and
-    body paths (``body.session_id``) that supplied the key, or its value.
+    ``profile``: a name, a Profile, or ``{"profile": "dynamo", "value": "session_id"}``. ``headers``: a mapping, or a sequence of
+    pairs, of text. ``body``: a dict (also an "extra body" that an SDK merges later), the raw bytes of a JSON object, or None (no
+    body: only headers are stamped). ``turn``: see :func:`limpet.wire.turn.turn_values`; a scope published in
+    :mod:`limpet.context` goes before its own. ``owned``: the headers and body paths (``body.session_id``) that supplied the key,
+    or its value.
 
     Bytes come back as the very same bytes if nothing changes; else key order and the exact text of every foreign value
     stay. Raises :class:`~limpet.errors.InvalidRequest` (a ValueError) for bytes that are not a JSON object and for a
     malformed turn, :class:`~limpet.errors.UnknownProfile` for a profile that nobody defined.
     """
     chosen = find_profile(profile)
-    values = turn_values(turn)
+    values = _published(turn_values(turn))
     heads = Headers(headers)
     fields = None if body is None else Body(body)
     mine = Owned(owned, heads, fields, values)
@@ -71,7 +73,16 @@ def stamp(
         elif fields is not None:
             _stamp_body(fields, field, value, mine)
     _drop_the_rest(chosen, heads, fields, mine)
-    return Stamped(heads.finish(), None if fields is None else fields.finish())
+    return Stamped(heads.finish(), body if fields is None else fields.finish())
+
+
+def _published(turn: TurnValues) -> TurnValues:
+    """Published > resolved (design, section 5, "Context"), but for a fork: its parent may have published, and a fork keeps its
+    own bucket (G6)."""
+    scope = published()
+    if scope is None or scope == turn.scope or turn.parent_scope is not None:
+        return turn
+    return msgspec.structs.replace(turn, scope=scope)
 
 
 def bounded(value: str, field: Field) -> str:

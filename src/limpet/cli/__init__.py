@@ -1,0 +1,70 @@
+"""The command line: ``limpet serve | demo | resolve | advance | inspect | config`` (design, section 9).
+
+Exit codes: 0 it worked, 1 it did not (or a guarantee did not hold), 2 it was asked for in a wrong way, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code. Every error is one line on stderr, never a traceback.
+
+    With ``--json`` an error is also the one JSON document on stdout: ``{"error": {"code", "detail"}}``.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has had enough (`limpet config | head -1`). Nothing may be flushed there at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _run(args: list[str]) -> int:
+    import typer
+
+    from limpet.cli.app import app
+    from limpet.cli.problem import Problem, explain, say
+    from limpet.errors import LimpetError
+
+    try:
+        code = app(args, prog_name="limpet", standalone_mode=False)
+    except typer.Abort:
+        return INTERRUPTED
+    except LimpetError as error:
+        problem = explain(error)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001  (the last line of defence: said in one line, with the way to learn more)
+        if not hasattr(error, "format_message"):
+            problem = _unexpected(error)
+        else:
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context is not None else "limpet"
+            text = " ".join(str(error.format_message()).split()).rstrip(".")
+            problem = Problem("usage", f"{text}. See `{command} --help`.", WRONG_USAGE)
+    else:
+        return code if isinstance(code, int) else 0
+    say(problem, as_json="--json" in args)
+    return problem.exit_code
+
+
+def _unexpected(error: Exception) -> object:
+    from limpet.cli.problem import Problem
+
+    if os.environ.get("LIMPET_LOG_LEVEL") == "debug":
+        raise error
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return Problem("internal", f"This is a mistake in Limpet ({text}); LIMPET_LOG_LEVEL=debug shows where.", FAILED)

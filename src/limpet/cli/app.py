@@ -1,0 +1,283 @@
+"""The commands: their options and their help. What they do is imported when they run, so that help is quick."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="limpet",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 it worked, 1 it did not, 2 wrong usage. Settings are LIMPET_* variables: see [bold]limpet config[/bold].",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="The service to ask.  [dim]LIMPET_URL, http://127.0.0.1:5467[/dim]", show_default=False),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="The tenant.  [dim]LIMPET_NAMESPACE, or the token's own[/dim]", show_default=False),
+]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The conversation key that the host declares.")]
+RequestId = Annotated[
+    str | None, typer.Option(help="Makes a retry safe: a repeated call with this id gets the first answer.", show_default=False)
+]
+Durable = Annotated[bool, typer.Option("--require-durable", help="Fail unless a replica of the store has it too.")]
+
+
+class Kind(StrEnum):
+    """What a turn is to its conversation."""
+
+    turn = "turn"
+    fork = "fork"
+    delegate = "delegate"
+    tool = "tool"
+    background = "background"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line shown."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import limpet
+
+        typer.echo(f"limpet {limpet.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Keeps every turn of a conversation on one cache bucket and one worker, whichever gateway replica it arrives at.
+
+    [bold]limpet demo[/bold] shows it in ten seconds, with nothing to set up. [bold]limpet serve[/bold] is the service.
+    """
+
+
+@app.command()
+def demo(
+    conversations: Annotated[int, typer.Option(min=10, max=5000, help="How many keys are spoken to.")] = 300,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Send these recorded requests instead: JSON lines of path, headers, body.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Four gateways, one store, a few hundred conversations: with Limpet and without.
+
+    Starts a throw-away store and four gateway processes, sends first turns to all of them at once, a new session id with
+    every response, /new and idle resets, and kills one gateway in the middle of a claim. Then counts what was answered.
+    Exits with 1 if a guarantee did not hold.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet demo[/cyan]
+
+    [cyan]limpet demo --replay requests.jsonl --json[/cyan]
+    """
+    from limpet.cli.demo import demo as run
+
+    return run(conversations=conversations, replay=replay, as_json=as_json)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.  [dim]127.0.0.1[/dim]", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.  [dim]5467[/dim]", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(help="Server processes.  [dim]1[/dim]", show_default=False)] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded store keeps its data.", show_default=False)] = None,
+    memo_ttl_ms: Annotated[
+        int | None, typer.Option(help="How long a process may answer from memory.  [dim]0: never[/dim]", show_default=False)
+    ] = None,
+    deadline_ms: Annotated[
+        int | None, typer.Option(help="How long the store may take before a turn degrades.  [dim]250[/dim]", show_default=False)
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="The least severe log line.", show_default=False)] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="One log line per request, without keys.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Listen off loopback without LIMPET_TOKENS.")] = False,
+) -> int:
+    """Run the HTTP service.
+
+    Without LIMPET_REDIS_URL (or REDIS_URL) it runs its own Valkey, append-only file on, in the data directory; a second
+    [bold]limpet serve[/bold] on the same directory shares it. Options win over LIMPET_* variables, those over .env.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet serve[/cyan]
+
+    [cyan]LIMPET_REDIS_URL=rediss://cache:6379 limpet serve --host 0.0.0.0 --workers 4[/cyan]   (with LIMPET_TOKENS set)
+    """
+    from limpet.cli.serve import serve as run
+
+    return run(
+        host=host,
+        port=port,
+        workers=workers,
+        data_dir=data_dir,
+        memo_ttl_ms=memo_ttl_ms,
+        deadline_ms=deadline_ms,
+        log_level=log_level and log_level.value,
+        access_log=access_log or None,
+        insecure=insecure or None,
+    )
+
+
+@app.command()
+def resolve(
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="The conversation key that the host declares.", show_default=False)
+    ] = None,
+    session_id: Annotated[
+        str | None, typer.Option(help="The caller's own id, perhaps new with every response.", show_default=False)
+    ] = None,
+    kind: Annotated[Kind, typer.Option(help="All but turn keep to their own session's scope.")] = Kind.turn,
+    parent_key: Annotated[str | None, typer.Option(help="For a fork: whose scope to show beside.", show_default=False)] = None,
+    idle_s: Annotated[
+        float | None, typer.Option(help="A silence this long, in seconds, begins a new conversation.", show_default=False)
+    ] = None,
+    daily_at: Annotated[
+        str | None, typer.Option(metavar="HH:MM", help="So does the first turn after this time of day...", show_default=False)
+    ] = None,
+    tz: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="...in this zone, as in Europe/Paris.", show_default=False)
+    ] = None,
+    exempt: Annotated[bool, typer.Option("--exempt", help="Neither idle nor daily may fire.")] = False,
+    seen_epoch: Annotated[int | None, typer.Option(help="The epoch that you remember.", show_default=False)] = None,
+    bind: Annotated[bool, typer.Option("--bind", help="Ask for a worker, and perhaps be told to bind one.")] = False,
+    worker: Annotated[str | None, typer.Option(help="With --bind: your candidate.", show_default=False)] = None,
+    wait_ms: Annotated[
+        int | None, typer.Option(min=0, help="With --bind: wait this long for another's claim.", show_default=False)
+    ] = None,
+    ttl_ms: Annotated[int | None, typer.Option(help="With --bind: idle time that unbinds.", show_default=False)] = None,
+    claim_ttl_ms: Annotated[int | None, typer.Option(help="With --bind: time to confirm.", show_default=False)] = None,
+    commit: Annotated[bool, typer.Option("--commit", help="With --bind: claim and confirm at once.")] = False,
+    request_id: RequestId = None,
+    require_durable: Durable = False,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> int:
+    """Ask where a turn belongs: its scope, its epoch, and with --bind its worker.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet resolve telegram:dm:42[/cyan]
+
+    [cyan]limpet resolve telegram:dm:42 --session-id resp_9 --bind --worker gpu-3 --json[/cyan]
+
+    [cyan]limpet resolve telegram:dm:42 --daily-at 04:00 --tz Europe/Paris[/cyan]
+    """
+    from limpet.cli.ask import resolve as run
+
+    policy: dict[str, Any] = {} if idle_s is None else {"idle_s": idle_s}
+    if (daily_at is None) != (tz is None):
+        raise typer.BadParameter("--daily-at and --tz go together: a time of day means nothing without its zone")
+    if daily_at is not None:
+        policy["daily"] = {"at": daily_at, "tz": tz}
+    wishes = {"worker": worker, "wait_ms": wait_ms, "ttl_ms": ttl_ms, "claim_ttl_ms": claim_ttl_ms, "commit": commit or None}
+    wishes = {name: value for name, value in wishes.items() if value is not None}
+    if wishes and not bind:
+        raise typer.BadParameter(f"--{next(iter(wishes)).replace('_', '-')} says how to bind, so --bind has to be there too")
+    return run(
+        key,
+        session_id=session_id,
+        kind=kind.value,
+        parent_key=parent_key,
+        policy=policy,
+        exempt=exempt,
+        seen_epoch=seen_epoch,
+        bind=wishes if bind else None,
+        request_id=request_id,
+        require_durable=require_durable,
+        url=url,
+        namespace=namespace,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def advance(
+    key: Key,
+    reason: Annotated[str, typer.Option(help="Why: new, switch, recycled, or a word of yours.")] = "new",
+    expected_epoch: Annotated[
+        int | None, typer.Option(help="Only if this is the current epoch; otherwise exit with 1.", show_default=False)
+    ] = None,
+    request_id: RequestId = None,
+    require_durable: Durable = False,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> int:
+    """Begin a new conversation under a key: a new epoch, a new scope, no worker.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet advance telegram:dm:42[/cyan]
+
+    [cyan]limpet advance telegram:dm:42 --reason recycled --expected-epoch 28861479864234[/cyan]
+    """
+    from limpet.cli.ask import advance as run
+
+    return run(
+        key,
+        reason=reason,
+        expected_epoch=expected_epoch,
+        request_id=request_id,
+        require_durable=require_durable,
+        url=url,
+        namespace=namespace,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def inspect(key: Key, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> int:
+    """Look at a conversation without touching it: no activity, no reset, no claim.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet inspect telegram:dm:42[/cyan]
+
+    [cyan]limpet inspect telegram:dm:42 --json | jq .binding.worker[/cyan]
+    """
+    from limpet.cli.ask import inspect as run
+
+    return run(key, url=url, namespace=namespace, as_json=as_json)
+
+
+@app.command()
+def config(as_json: Json = False) -> int:
+    """Show every setting, its value, and where it comes from. Secrets are masked.
+
+    Settings are read from LIMPET_* variables and from .env in the current directory.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet config[/cyan]
+
+    [cyan]LIMPET_PORT=8080 limpet config --json[/cyan]
+    """
+    from limpet.cli.config import config as run
+
+    return run(as_json=as_json)

@@ -1,0 +1,130 @@
+"""G7: a store that hangs or is gone gives degraded turns within the deadline, errors for the rest, and recovers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis
+
+from limpet import Limpet, StoreUnavailable, scope
+
+DEADLINE_S = 0.25
+SLACK_S = 0.2  # a busy machine's scheduling, not part of the promise
+
+
+async def degraded_in_time(client: Limpet) -> None:
+    """A turn is answered within the deadline, with the physical scope."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    turn = await client.resolve("k", session_id="s", bind=True)
+    assert loop.time() - start < DEADLINE_S + SLACK_S
+    assert turn.degraded
+    assert turn.scope == scope.physical("s")
+    assert turn.binding is None
+    assert turn.epoch is None
+
+
+async def others_raise(client: Limpet) -> None:
+    """A /new that did not happen must not look as if it had."""
+    loop = asyncio.get_running_loop()
+    for call in (
+        lambda: client.advance("k", "new"),
+        lambda: client.suspend("k"),
+        lambda: client.forget("k"),
+        lambda: client.peek("k"),
+        lambda: client.epoch("k"),
+        lambda: client.confirm("k", fence=1),
+        lambda: client.rebind("k", fence=1, reason="lost"),
+    ):
+        start = loop.time()
+        with pytest.raises(StoreUnavailable):
+            await call()
+        assert loop.time() - start < DEADLINE_S + SLACK_S
+
+
+async def test_a_stopped_store(fresh_server, wait_for) -> None:
+    """SIGSTOP: degraded in time, 64 turns at once too; after SIGCONT the same client goes on, epochs unharmed."""
+    server = fresh_server()
+    async with Limpet.connect(server.url) as client:
+        before = await client.resolve("k", session_id="s")
+        server.pause()
+        try:
+            await degraded_in_time(client)
+            await asyncio.gather(*(degraded_in_time(client) for _ in range(64)))
+            await others_raise(client)
+            assert not (await client.health()).ok
+        finally:
+            server.resume()
+
+        async def back() -> bool:
+            return not (await client.resolve("k", session_id="s")).degraded
+
+        await wait_for(back, 5, "the client to recover by itself")
+        after = await client.resolve("k", session_id="s")
+        assert after.epoch >= before.epoch
+        assert (await client.health()).ok
+
+
+async def test_a_store_that_is_gone(fresh_server, wait_for) -> None:
+    """kill -9 and a restart at the same address: the same, and what was in flight is lost without harm."""
+    server = fresh_server()
+    async with Limpet.connect(server.url) as client:
+        first = await client.resolve("k", session_id="s")
+        server.kill9()
+        await degraded_in_time(client)
+        await others_raise(client)
+        server.start()
+
+        async def back() -> bool:
+            return not (await client.resolve("k", session_id="s")).degraded
+
+        await wait_for(back, 5, "the client to recover by itself")
+        assert (await client.resolve("k", session_id="s")).epoch >= first.epoch
+
+
+async def test_a_replica_that_starts_without_a_store(fresh_server, wait_for) -> None:
+    """open() raises, but the client is usable: degraded until the store is there, then verified and right."""
+    server = fresh_server()
+    server.stop()
+    client = Limpet.connect(server.url)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await client.open()
+        await degraded_in_time(client)
+        server.start()
+
+        async def back() -> bool:
+            return not (await client.resolve("k", session_id="s")).degraded
+
+        await wait_for(back, 5, "the client to find the store")
+        with redis.Redis.from_url(server.url) as store:
+            assert store.exists("limpet:{default}:config")
+    finally:
+        await client.close()
+
+
+async def test_scripts_flushed_in_use(store_url: str) -> None:
+    """SCRIPT FLUSH between and amid turns: all goes on."""
+    async with Limpet.connect(store_url) as client:
+        with redis.Redis.from_url(store_url) as store:
+            for _ in range(5):
+                store.script_flush()
+                turns = await asyncio.gather(*(client.resolve(f"k{n}", session_id="s", bind=True) for n in range(64)))
+                assert not any(turn.degraded for turn in turns)
+                assert {turn.binding.action for turn in turns} <= {"bind", "wait"}
+
+
+async def test_a_cancelled_caller_harms_nobody(store_url: str) -> None:
+    """Cancelled calls leave the replies of the others in order."""
+    async with Limpet.connect(store_url) as client:
+        for _ in range(20):
+            tasks = [asyncio.create_task(client.resolve(f"key {n}", session_id="s")) for n in range(40)]
+            await asyncio.sleep(0)
+            for task in tasks[::3]:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            for n, turn in enumerate(done):
+                if not isinstance(turn, asyncio.CancelledError):
+                    assert turn.key == f"key {n}"
+                    assert turn.scope == scope.declared(f"key {n}", turn.epoch)
