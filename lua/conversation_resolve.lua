@@ -193,7 +193,8 @@ if wants_bind then
     end
     action, committed = BIND, commit
     record.state, record.fence, record.holder = commit and BOUND or CLAIMED, fence, holder
-    record.worker, record.dp_rank, record.incarnation, record.rebound = worker, dp_rank, incarnation, 0
+    record.worker, record.dp_rank, record.incarnation = worker, dp_rank, incarnation
+    record.rebound = record.rebound == 2 and 1 or 0 -- a drain took it off its worker: this is the rebind
     record.deadline = now + (commit and bind_ttl or claim_ttl)
     redis.call('ZADD', bound_key, '+inf', '', string.format('%.0f', record.deadline), bound_member(record_key, worker))
     changed, decided = true, true

@@ -24,6 +24,7 @@ from limpet.record import BOUND, CLAIMED, UNBOUND, Record, decode_record, split_
 from limpet.results import Advanced, Binding, Forgotten, Reset, Resolution, Suspended
 from limpet.scripts import Script, script
 from limpet.validate import check_int, check_text
+from limpet.workers import MAX_WORKERS, Snapshot, Worker, read_list, read_worker
 
 __all__ = ["Answer", "Bind", "Call", "Commands", "Target"]
 
@@ -39,6 +40,7 @@ FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE = 1, 2, 4
 MAX_BIND_TTL_MS: Final = 31_536_000_000
 MAX_CLAIM_TTL_MS: Final = 3_600_000
 MAX_WAIT_MS: Final = 30_000
+MAX_EXCLUDED: Final = 64
 
 
 class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +48,8 @@ class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``worker``: the caller's own candidate. ``pool``: let Limpet propose one. ``holder``: who makes the claim (default: this
     replica). ``ttl_ms``: 1 s..1 year, idle and sliding. ``claim_ttl_ms``: 0.1 s..1 h. ``wait_ms``: how long to wait for
-    another's claim, at most 30 s. ``commit``: claim and confirm in one, for callers that cannot come back.
+    another's claim, at most 30 s. ``commit``: claim and confirm in one, for callers that cannot come back. ``exclude``: up to
+    64 workers that are not to be proposed.
     """
 
     worker: str | None = None
@@ -56,6 +59,7 @@ class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim_ttl_ms: int | None = None
     wait_ms: int = 0
     commit: bool = False
+    exclude: tuple[str, ...] = ()
 
     @staticmethod
     def parse(value: Bind | Mapping[str, object] | bool | None) -> Bind | None:
@@ -78,6 +82,10 @@ class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if value.claim_ttl_ms is not None:
             check_int(value.claim_ttl_ms, "bind.claim_ttl_ms", 100, MAX_CLAIM_TTL_MS)
         check_int(value.wait_ms, "bind.wait_ms", 0, MAX_WAIT_MS)
+        if len(value.exclude) > MAX_EXCLUDED:
+            raise InvalidRequest(f"bind.exclude names more than {MAX_EXCLUDED} workers.", field="bind.exclude")
+        for text in value.exclude:
+            check_text(text, "bind.exclude")
         return value
 
 
@@ -447,6 +455,40 @@ class Commands:
         """Writes an activity behind that the memo answered ``age_us`` ago; ``ttl_ms`` slides a binding, 0 does not."""
         args = self._packed(now_us, epoch, age_us, ttl_ms * 1000)
         return Call(script("conversation_touch"), self._keys(target, clock=False), args, bool)
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        worker: str,
+        pool: str,
+        address: str,
+        capacity: float,
+        incarnation: str,
+        labels: dict[str, str],
+        ttl_ms: int,
+        *,
+        now_us: int = 0,
+    ) -> Call[Worker]:
+        """A worker comes, or comes back. ``ttl_ms`` 0: static, never gone by itself."""
+        args = _pack((worker, pool, address, capacity, incarnation, labels, ttl_ms * 1000, self._channel, MAX_WORKERS))
+        return self._worker_call("worker_register", worker, args, now_us)
+
+    def heartbeat(self, worker: str, incarnation: str = "", *, now_us: int = 0) -> Call[Worker]:
+        """A worker is alive."""
+        return self._worker_call("worker_heartbeat", worker, _pack((worker, incarnation)), now_us)
+
+    def mark(self, worker: str, verb: Literal["drain", "undrain", "remove"], *, now_us: int = 0) -> Call[Worker]:
+        """A worker is to be drained, or no longer, or is taken out."""
+        return self._worker_call("worker_mark", worker, _pack((worker, verb, self._channel)), now_us)
+
+    def _worker_call(self, name: str, worker: str, args: bytes, now_us: int) -> Call[Worker]:
+        head = struct.pack(">Q", now_us)
+        return Call(script(name), (self.keyspace.workers,), (head + args,), lambda reply: read_worker(worker, reply))
+
+    def workers(self, *, now_us: int = 0) -> Call[Snapshot]:
+        """Every worker."""
+        return Call(script("worker_list"), (self.keyspace.workers,), (struct.pack(">Q", now_us),), read_list)
 
     # -- durability ----------------------------------------------------------------------------------------------------
 

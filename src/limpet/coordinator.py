@@ -7,10 +7,10 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 import structlog
@@ -25,15 +25,17 @@ from limpet.executors.open import open_topology
 from limpet.health import Health, check_health
 from limpet.instruments import Instruments, NullMetrics
 from limpet.keys import digest
-from limpet.maintenance import census, prune
+from limpet.maintenance import Drained, Maintenance
 from limpet.memo import Memo, MemoEntry
 from limpet.memory import EpochMemory
 from limpet.policy import NONE, Policy
 from limpet.record import SCHEMA
+from limpet.registry import Registry
 from limpet.results import Advanced, Binding, Forgotten, Resolution, Suspended
 from limpet.scripts import script
 from limpet.turn import Turn
 from limpet.validate import check_epoch, check_int, check_namespace, check_reason, check_request_id, check_text
+from limpet.workers import HEARTBEAT_TTL_MS, Worker
 
 __all__ = ["KINDS", "Kind", "Limpet", "Settings"]
 
@@ -42,6 +44,7 @@ T = TypeVar("T")
 
 Kind = Literal["turn", "fork", "delegate", "tool", "background"]
 KINDS: Final = ("turn", "fork", "delegate", "tool", "background")
+MAX_LABELS: Final = 32
 REPLICAS_EVERY_S: Final = 5.0
 MAX_WINDOW_S: Final = 31_536_000
 
@@ -82,6 +85,12 @@ class Settings:
             check_text(self.holder, "holder")
 
 
+class _Placed(NamedTuple):
+    bind: Bind
+    incarnation: str = ""
+    proposed: str | None = None
+
+
 class Limpet:
     """The coordinator's client. One per process and namespace; its calls may run concurrently by the thousand.
 
@@ -108,6 +117,7 @@ class Limpet:
         self._hub: EventHub | None = None
         self._memory = EpochMemory(settings.retention_s, self._monotonic)
         self._memo: Memo | None = None
+        self._registry: Registry | None = None
         self._watching: asyncio.Task[None] | None = None
         self._touches: set[asyncio.Task[None]] = set()
         self.commands = self._make_commands(settings.partitions, settings.touch_granularity_ms)
@@ -218,8 +228,12 @@ class Limpet:
             self._watching.cancel()
             await asyncio.wait([self._watching])
             self._watching = None
+        if self._registry is not None:
+            await self._registry.close()
+            self._registry = None
         if self._hub is not None:
             await self._hub.close()
+            self._hub = None
         executor, self._executor = self._executor, None
         self._verified = False
         if executor is not None:
@@ -425,7 +439,7 @@ class Limpet:
     ) -> Resolution:
         target = self.commands.declared(key)
 
-        def build(durable: bool) -> Call[Answer]:
+        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
             return self.commands.resolve(
                 target,
                 session_id=session_id,
@@ -438,6 +452,7 @@ class Limpet:
                 request_id=rid,
                 look_up=request_id is not None,
                 durable=durable,
+                incarnation=incarnation,
             )
 
         rid = self._request_id() if request_id is None else request_id
@@ -468,7 +483,7 @@ class Limpet:
         target = self.commands.physical(session_id)
         rid = self._request_id() if request_id is None else request_id
 
-        def build(durable: bool) -> Call[Answer]:
+        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
             return self.commands.resolve(
                 target,
                 session_id=session_id,
@@ -476,6 +491,7 @@ class Limpet:
                 request_id=rid,
                 look_up=request_id is not None,
                 durable=durable,
+                incarnation=incarnation,
             )
 
         try:
@@ -489,25 +505,45 @@ class Limpet:
         return msgspec.structs.replace(resolution, parent_scope=parent_scope, degraded=degraded) if parent_key else resolution
 
     async def _turn(
-        self, build: Callable[[bool], Call[Answer]], target: Target, bind: Bind | None, require_durable: bool
+        self, build: Callable[[bool, Bind | None, str], Call[Answer]], target: Target, bind: Bind | None, require_durable: bool
     ) -> Answer:
-        """Resolves, and waits for another's claim if the caller wants that: woken by the event, not by polling."""
+        """Resolves; with a bind proposes a worker first, waits for another's claim if the caller wants that, and afterwards sees
+        to it that the worker can go on."""
         guess = self._memory.recall(target.digest) == 0  # the first turn here is likely to create or claim
-        if bind is None or not bind.wait_ms:
-            return await self._decide(build, target, require_durable, guess_durable=guess)
-        until = self._monotonic() + bind.wait_ms / 1000
+        if bind is None:
+            return await self._decide(lambda durable: build(durable, None, ""), target, require_durable, guess_durable=guess)
+        placed = await self._propose(bind, target)
+        try:
+
+            async def ask() -> Answer:
+                return await self._decide(
+                    lambda durable: build(durable, placed.bind, placed.incarnation), target, require_durable, guess_durable=guess
+                )
+
+            answer = await (self._ask_and_wait(ask, target, bind.wait_ms / 1000) if bind.wait_ms else ask())
+        except BaseException:
+            self._account(placed, None)
+            raise
+        if self._registry is None:
+            return answer
+        self._account(placed, answer.result.binding)
+        return await self._settle_worker(answer, bind, target)
+
+    async def _ask_and_wait(self, ask: Callable[[], Awaitable[Answer]], target: Target, wait_s: float) -> Answer:
+        """Waits for another's claim: woken by the event and not by polling; at the claim's deadline too, since the claimer may
+        have died, and when the subscription comes (back) up, since an event may have been missed."""
+        until = self._monotonic() + wait_s
         self._prepare()
         assert self._hub is not None
         self._hub.start()
         with self._hub.watch(target.domain, target.digest) as watch:
             while True:
                 watch.clear()
-                answer = await self._decide(build, target, require_durable, guess_durable=guess)
+                answer = await ask()
                 binding = answer.result.binding
                 left = until - self._monotonic()
                 if binding is None or binding.action != "wait" or left <= 0:
                     return answer
-                # Woken at the claim's deadline too, since the claimer may have died; and when the subscription comes (back) up.
                 await watch.wait(min(left, binding.retry_after_ms / 1000))
 
     def _degraded(self, key: str | None, session_id: str, error: StoreUnavailable) -> Resolution:
@@ -788,13 +824,173 @@ class Limpet:
 
     async def prune(self) -> int:
         """Takes bindings that are over out of the store's index, in bounded steps; the number removed."""
-        await self._verify(self._monotonic() + self._deadline_s)
-        return await prune(self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0))
+        return await (await self._maintenance()).prune()
 
     async def bindings_by_worker(self) -> dict[str, int]:
         """Live claims and bindings per worker, counted in the store; "" stands for claims that name no worker yet."""
+        return await (await self._maintenance()).census()
+
+    async def _maintenance(self) -> Maintenance:
         await self._verify(self._monotonic() + self._deadline_s)
-        return await census(self.executor, self.commands.keyspace, max(self._deadline_s, 2.0))
+        return Maintenance(self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0))
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+
+    async def register(
+        self,
+        worker: str,
+        *,
+        pool: str,
+        address: str = "",
+        capacity: float = 1.0,
+        incarnation: str = "",
+        labels: Mapping[str, str] | None = None,
+        ttl_ms: int = HEARTBEAT_TTL_MS,
+    ) -> Worker:
+        """A worker comes, or comes back: under another ``incarnation`` it is another worker. ``ttl_ms`` 0: a static one, which
+        needs no heartbeat. Raises QuotaExceeded when the namespace has too many."""
+        check_text(worker, "worker")
+        check_text(pool, "pool")
+        for name, text in (("address", address), ("incarnation", incarnation)):
+            if text:
+                check_text(text, name)
+        if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not 0 < capacity <= 1_000_000:
+            raise InvalidRequest("capacity must be a number above 0 and up to 1,000,000.", field="capacity")
+        if ttl_ms:
+            check_int(ttl_ms, "ttl_ms", 100, MAX_CLAIM_TTL_MS)
+        marks = dict(labels or {})
+        if len(marks) > MAX_LABELS:
+            raise InvalidRequest(f"labels has more than {MAX_LABELS} entries.", field="labels")
+        for name, text in marks.items():
+            check_text(name, "labels")
+            check_text(text, "labels")
+        return await self._run(self.commands.register(worker, pool, address, float(capacity), incarnation, marks, ttl_ms))
+
+    async def heartbeat(self, worker: str, *, incarnation: str | None = None) -> Worker:
+        """A worker is alive. Raises UnknownWorker, and OtherIncarnation when it has been registered anew since."""
+        who = "" if incarnation is None else check_text(incarnation, "incarnation")
+        return await self._run(self.commands.heartbeat(check_text(worker, "worker"), who))
+
+    async def undrain(self, worker: str) -> Worker:
+        """The worker may be proposed again. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "undrain"))
+
+    async def remove_worker(self, worker: str) -> Worker:
+        """The worker is taken out; its conversations are rebound in their next turns. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "remove"))
+
+    async def mark_draining(self, worker: str) -> Worker:
+        """The worker is proposed no more, and its conversations are rebound in their next turns. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "drain"))
+
+    async def drain(self, worker: str) -> AsyncIterator[Drained]:
+        """Marks the worker as draining and takes its bindings off it in bounded batches; yields the progress of one pass, last
+        with ``may_stop`` where nothing is left. Resumable: what is left shows in the store. Raises UnknownWorker,
+        StoreUnavailable."""
+        await self.mark_draining(worker)
+        maintenance = await self._maintenance()
+        async for progress in maintenance.drain(worker, self.commands.keyspace.events):
+            yield progress
+
+    async def workers(self, *, counts: bool = False) -> list[Worker]:
+        """Every registered worker; with ``counts`` how many live bindings each has, counted in the store."""
+        snapshot = await self._run(self.commands.workers())
+        listed = sorted(snapshot.workers.values(), key=lambda each: (each.pool, each.worker))
+        if not counts:
+            return listed
+        loads = await self.bindings_by_worker()
+        return [msgspec.structs.replace(each, bindings=loads.get(each.worker, 0)) for each in listed]
+
+    def _workers_view(self) -> Registry:
+        """The view of the workers, kept fresh from its first use on."""
+        if self._registry is None:
+            self._prepare()
+            assert self._hub is not None
+            self._registry = Registry(lambda: self._run(self.commands.workers()), self.bindings_by_worker, self._monotonic)
+            self._hub.listeners.append(self._registry.on_event)
+            self._hub.start()
+        return self._registry
+
+    async def _propose(self, bind: Bind, target: Target, exclude: tuple[str, ...] = ()) -> _Placed:
+        """The bind with a worker of its pool proposed, and the incarnation that worker has now. The caller's candidate stays."""
+        if bind.pool is None:
+            return _Placed(bind)
+        view = self._workers_view()
+        await view.ready(self._deadline_s / 2)
+        proposed = None
+        if bind.worker is None:
+            proposed = view.propose(bind.pool, target.digest, (*bind.exclude, *exclude))
+            if proposed is None:
+                return _Placed(bind)
+            bind = msgspec.structs.replace(bind, worker=proposed)
+        known = view.snapshot.workers.get(bind.worker or "") if view.snapshot is not None else None
+        return _Placed(bind, known.incarnation if known else "", proposed)
+
+    def _account(self, placed: _Placed, binding: Binding | None) -> None:
+        """What was proposed counts only if it became a binding; what was bound without a proposal counts too."""
+        view = self._registry
+        if view is None:
+            return
+        bound = binding.worker if binding is not None and binding.action == "bind" else None
+        if placed.proposed is not None and bound != placed.proposed:
+            view.unbound(placed.proposed)
+        if bound is not None and bound != placed.proposed:
+            view.bound(bound)
+
+    async def _settle_worker(self, answer: Answer, bind: Bind, target: Target) -> Answer:
+        """After the store's decision: counts our own bind, moves a binding off a worker that is gone, draining or reincarnated,
+        and says where the worker is."""
+        view = self._registry
+        resolution: Resolution = answer.result
+        binding = resolution.binding
+        if view is None or view.snapshot is None or binding is None:
+            return answer
+        if binding.action == "continue":
+            why = view.snapshot.condemns(binding, bind.pool)
+            if why is not None:
+                binding = await self._move(binding, bind, target, why)
+        known = view.snapshot.workers.get(binding.worker or "")
+        if known is not None and known.address:
+            binding = msgspec.structs.replace(binding, address=known.address)
+        if binding is resolution.binding:
+            return answer
+        return answer._replace(result=msgspec.structs.replace(resolution, binding=binding))
+
+    async def _move(self, binding: Binding, bind: Bind, target: Target, why: str) -> Binding:
+        """Rebinds, by compare-and-set; the loser follows the winner."""
+        fence = binding.fence or 0
+        own = msgspec.structs.replace(bind, worker=None) if bind.worker == binding.worker else bind
+        placed = await self._propose(own, target, (binding.worker or "",))
+        rid = self._request_id()
+
+        def build(durable: bool) -> Call[Answer]:
+            return self.commands.rebind(
+                target,
+                fence,
+                why,
+                worker=placed.bind.worker or "",
+                incarnation=placed.incarnation,
+                holder=bind.holder or "",
+                claim_ttl_ms=bind.claim_ttl_ms or 0,
+                request_id=rid,
+                durable=durable,
+            )
+
+        try:
+            moved: Binding = (await self._decide(build, target, False)).result
+        except StaleFence as lost:
+            self._account(placed, None)
+            return lost.binding or binding
+        except BaseException:
+            self._account(placed, None)
+            raise
+        self._account(placed, moved)
+        self._instruments.bind("rebound")
+        if bind.commit and moved.fence is not None:
+            confirm = self.commands.confirm(target, moved.fence, ttl_ms=bind.ttl_ms or 0, request_id=self._request_id())
+            committed: Binding = (await self._run(confirm)).result
+            moved = msgspec.structs.replace(committed, action="bind", rebound=True)
+        return moved
 
     async def health(self) -> Health:
         """Whether this replica can do its work: for readiness probes and ``limpet doctor``. Never raises for a sick store."""

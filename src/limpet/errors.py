@@ -5,6 +5,9 @@
      │    ├── ImplausibleEpoch   a seen epoch further ahead of the store's clock than 60 s
      │    └── UnknownProfile     no wire profile of that name
      ├── UnknownConversation     there is no record of that key
+     ├── UnknownWorker           no worker of that name is registered
+     ├── OtherIncarnation        the worker was registered anew under another incarnation
+     ├── QuotaExceeded           the namespace has had its share; others are not affected
      ├── StaleFence              the fence is not the current one; nothing was changed
      ├── StoreUnavailable        the store did not answer in time; whether the call took effect is unknown
      │    └── NotDurable         it took effect, but no replica has acknowledged it (``require_durable``)
@@ -27,6 +30,8 @@ __all__ = [
     "InvalidRequest",
     "LimpetError",
     "NotDurable",
+    "OtherIncarnation",
+    "QuotaExceeded",
     "SchemaTooNew",
     "StaleFence",
     "StoreCorrupt",
@@ -34,6 +39,7 @@ __all__ = [
     "StoreUnavailable",
     "UnknownConversation",
     "UnknownProfile",
+    "UnknownWorker",
     "error_for_word",
 ]
 
@@ -73,6 +79,31 @@ class UnknownConversation(LimpetError, LookupError):
 
     code = "unknown_conversation"
     status = 404
+
+
+class UnknownWorker(LimpetError, LookupError):
+    """No worker of that name is registered in the namespace."""
+
+    code = "unknown_worker"
+    status = 404
+
+
+class OtherIncarnation(LimpetError):
+    """The worker was registered anew under another incarnation; the one that calls is over and must not serve on."""
+
+    code = "other_incarnation"
+    status = 409
+
+
+class QuotaExceeded(LimpetError):
+    """The namespace has had its share for now. ``retry_after_s``: when it may try again."""
+
+    code = "quota_exceeded"
+    status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StaleFence(LimpetError):
@@ -128,6 +159,9 @@ class StoreCorrupt(LimpetError):
 
 _WORDS: dict[str, type[LimpetError]] = {
     "IMPLAUSIBLE_EPOCH": ImplausibleEpoch,
+    "OTHER_INCARNATION": OtherIncarnation,
+    "TOO_MANY_WORKERS": QuotaExceeded,
+    "UNKNOWN_WORKER": UnknownWorker,
     "SCHEMA_TOO_NEW": SchemaTooNew,
     "CORRUPT": StoreCorrupt,
     "WRONGTYPE": StoreCorrupt,

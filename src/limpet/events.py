@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
-import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
 
 from limpet.errors import LimpetError
+from limpet.executors.node import NodeClient
 from limpet.keys import Domain
 
 __all__ = ["Event", "EventHub", "Watch"]
 
 log = structlog.get_logger("limpet.events")
 
+QUIET_S: Final = 1.0
+"""A subscription this quiet is asked for a sign of life."""
+DEAD_S: Final = 3.0
+"""Without any sign of life for this long it is given up: a server that stopped, or was cut off, closes no connection."""
 QUEUE: Final = 1024
 """Events that a slow reader may lag behind before it is dropped."""
 
@@ -32,7 +36,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     """``kind``: advance, suspend, forget, bind, rebind, release, or a worker's change. ``digest`` stands for the key."""
 
     kind: str
-    domain: Domain
+    domain: str
     digest: str
     epoch: int
     fence: int
@@ -87,7 +91,7 @@ class EventHub:
         client: makes a redis-py client on a node that serves pub/sub; called anew for each connection.
     """
 
-    def __init__(self, channel: str, client: Callable[[], redis.asyncio.Redis]) -> None:
+    def __init__(self, channel: str, client: Callable[[], Awaitable[NodeClient]]) -> None:
         self._channel = channel
         self._client = client
         self._task: asyncio.Task[None] | None = None
@@ -156,19 +160,25 @@ class EventHub:
             await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)) * (0.5 + random.random()))
 
     async def _subscribed(self) -> None:
-        client = self._client()
+        client = await self._client()
+        monotonic = asyncio.get_running_loop().time
         try:
             async with client.pubsub(ignore_subscribe_messages=False) as pubsub:
-                await pubsub.subscribe(self._channel)
-                while True:
-                    # The timeout makes redis-py notice a dead peer: a PING goes out on a quiet connection.
-                    message = await pubsub.get_message(timeout=5.0)
-                    if message is None:
+                async with asyncio.timeout(DEAD_S):
+                    await pubsub.subscribe(self._channel)
+                heard = monotonic()
+                while not client.moved:
+                    message = await pubsub.get_message(timeout=QUIET_S)
+                    if message is not None:
+                        heard = monotonic()
+                        if message["type"] == "subscribe":
+                            self._came_up()
+                        elif message["type"] == "message":
+                            self._received(message["data"])
+                    elif monotonic() - heard > DEAD_S:
+                        raise TimeoutError("the server of the subscription gives no sign of life")
+                    else:
                         await pubsub.ping()
-                    elif message["type"] == "subscribe":
-                        self._came_up()
-                    elif message["type"] == "message":
-                        self._received(message["data"])
         finally:
             await client.aclose()
 

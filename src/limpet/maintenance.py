@@ -1,14 +1,19 @@
-"""Keeps the ``bound`` sets honest: takes out what is over, in bounded steps, and counts what is there per worker.
+"""What is done to a whole namespace, partition by partition, in bounded steps: pruning, counting, draining.
 
-The set is an index; the record decides (design, section 4). Any replica may run this at any time: two at once only do the
-same work twice.
+``bound`` is an index and the record decides (design, section 4), so each step looks at the records first, inside one script.
+Any replica may run any of this at any time, and be stopped at any time: the work that is left shows in the index.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from limpet.clock import EPOCH_UNIX_S
 from limpet.commands import Call
 from limpet.keys import Keyspace
 from limpet.scripts import script
@@ -16,79 +21,149 @@ from limpet.scripts import script
 if TYPE_CHECKING:
     from limpet.executors.aio import AsyncExecutor
 
-__all__ = ["census", "prune"]
+__all__ = ["Drained", "Maintenance"]
 
 STEP: Final = 64
-"""Members looked at in one script call."""
-CHUNK: Final = 4096
-"""Members read in one command of a census."""
+"""Records looked at in one script call."""
+DRAIN_STEP: Final = 16
+"""Bindings moved in one script call: about a quarter of a millisecond of the store's time, which turns can wait for."""
+AT_ONCE: Final = 32
+"""Partitions worked on at the same time."""
+PAGE: Final = 1000
+"""Members read in one command."""
+
+_decode_counts: Final = msgspec.msgpack.Decoder(tuple[int, Any]).decode
 
 
-async def prune(executor: AsyncExecutor, keyspace: Keyspace, granularity_us: int, timeout_s: float) -> int:
-    """Takes the bindings that are over out of every partition's ``bound``; the number of members removed.
+class Drained(msgspec.Struct, frozen=True):
+    """The state of a drain: bindings ``moved`` so far, ``left`` on the worker (claims in flight), and the share ``done`` of the
+    partitions in this pass. ``may_stop``: nothing is bound to the worker any more."""
 
-    Raises StoreUnavailable.
+    worker: str
+    moved: int
+    left: int
+    done: float
+    may_stop: bool = False
+
+
+class Maintenance:
+    """The work on one namespace.
+
+    Args:
+        executor: sends the calls.
+        keyspace: whose partitions.
+        granularity_us: of the namespace.
+        timeout_s: of each single call.
     """
-    counts = await asyncio.gather(
-        *(_prune_partition(executor, keyspace, p, granularity_us, timeout_s) for p in range(keyspace.partitions))
-    )
-    return sum(counts)
 
+    def __init__(self, executor: AsyncExecutor, keyspace: Keyspace, granularity_us: int, timeout_s: float) -> None:
+        self._executor = executor
+        self._keyspace = keyspace
+        self._granularity_us = granularity_us
+        self._timeout_s = timeout_s
 
-async def _prune_partition(
-    executor: AsyncExecutor, keyspace: Keyspace, partition: int, granularity_us: int, timeout_s: float
-) -> int:
-    bound, removed, offset = keyspace.bound(partition), 0, 0
-    seconds, micros = await executor.command("TIME", timeout_s=timeout_s, key=bound)
-    now = (int(seconds) - 1_767_225_600) * 1_000_000 + int(micros)
-    while True:
-        members: list[bytes] = await executor.command(
-            "ZRANGEBYSCORE", bound, "-inf", now - granularity_us, "LIMIT", offset, STEP, timeout_s=timeout_s, key=bound
-        )
-        if not members:
-            return removed
-        taken = await executor.run(_prune_call(keyspace, bound, members, granularity_us), timeout_s)
-        removed += taken
-        offset += len(members) - taken if taken else len(members)
-        if len(members) < STEP:
-            return removed
+    async def _now(self, key: str) -> int:
+        """The clock of the node that holds a key, in ticks."""
+        seconds, micros = await self._executor.command("TIME", timeout_s=self._timeout_s, key=key)
+        return (int(seconds) - EPOCH_UNIX_S) * 1_000_000 + int(micros)
 
+    def _records(self, bound: str, members: list[bytes]) -> tuple[str, ...]:
+        prefix = bound.removesuffix("bound")
+        return tuple(prefix + member[:37].decode() for member in members)
 
-def _prune_call(keyspace: Keyspace, bound: str, members: list[bytes], granularity_us: int) -> Call[int]:
-    prefix = bound.removesuffix("bound").encode()
-    records = tuple((prefix + member[:37]).decode() for member in members)
-    head = (0).to_bytes(8, "big") + granularity_us.to_bytes(8, "big")
-    return Call(script("binding_prune"), (bound, *records), (head, *members), int)
+    # -- pruning -------------------------------------------------------------------------------------------------------
 
+    async def prune(self) -> int:
+        """Takes bindings that are over out of the index; the number removed. Raises StoreUnavailable."""
+        gate = asyncio.Semaphore(AT_ONCE)
 
-async def census(executor: AsyncExecutor, keyspace: Keyspace, timeout_s: float) -> dict[str, int]:
-    """Live claims and bindings per worker ("" for claims that name none yet), by the store's own deadlines.
+        async def one(partition: int) -> int:
+            async with gate:
+                return await self._prune(self._keyspace.bound(partition))
 
-    Raises StoreUnavailable.
-    """
-    totals: dict[str, int] = {}
-    parts = await asyncio.gather(*(_census_partition(executor, keyspace.bound(p), timeout_s) for p in range(keyspace.partitions)))
-    for part in parts:
-        for worker, count in part.items():
-            totals[worker] = totals.get(worker, 0) + count
-    return totals
+        return sum(await asyncio.gather(*(one(p) for p in range(self._keyspace.partitions))))
 
+    async def _prune(self, bound: str) -> int:
+        removed = offset = 0
+        now = await self._now(bound)
+        head = struct.pack(">QQ", 0, self._granularity_us)
+        while True:
+            members: list[bytes] = await self._executor.command(
+                "ZRANGEBYSCORE",
+                bound,
+                "-inf",
+                now - self._granularity_us,
+                "LIMIT",
+                offset,
+                STEP,
+                timeout_s=self._timeout_s,
+                key=bound,
+            )
+            if not members:
+                return removed
+            call = Call(script("binding_prune"), (bound, *self._records(bound, members)), (head, *members), int)
+            gone = await self._executor.run(call, self._timeout_s)
+            removed += gone
+            # What lives on was given a later score and left the range; what is left in it was neither: go past it.
+            if len(members) < STEP:
+                return removed
+            offset += 0 if gone else STEP
 
-async def _census_partition(executor: AsyncExecutor, bound: str, timeout_s: float) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    offset = 0
-    while True:
-        members: list[Any] = await executor.command(
-            "ZRANGE", bound, offset, offset + CHUNK - 1, "WITHSCORES", timeout_s=timeout_s, key=bound
-        )
-        if not members:
-            return counts
-        seconds, micros = await executor.command("TIME", timeout_s=timeout_s, key=bound)
-        now = (int(seconds) - 1_767_225_600) * 1_000_000 + int(micros)
-        for member, score in zip(members[::2], members[1::2], strict=True):
-            if member and float(score) >= now:
-                worker = member[38:].decode("utf-8", "replace")
-                counts[worker] = counts.get(worker, 0) + 1
-        if len(members) < 2 * CHUNK:
-            return counts
-        offset += CHUNK
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    async def census(self) -> dict[str, int]:
+        """Live claims and bindings per worker; "" for claims that name none yet. Raises StoreUnavailable."""
+        gate = asyncio.Semaphore(AT_ONCE)
+        totals: dict[str, int] = {}
+
+        async def one(bound: str) -> None:
+            async with gate:
+                offset = 0
+                while True:
+                    head = struct.pack(">QQQ", 0, self._granularity_us, offset)
+                    call = Call(script("binding_census"), (bound,), (head,), _decode_counts)
+                    offset, counts = await self._executor.run(call, self._timeout_s)
+                    for worker, count in counts.items() if isinstance(counts, dict) else ():
+                        totals[worker] = totals.get(worker, 0) + count
+                    if not offset:
+                        return
+
+        await asyncio.gather(*(one(self._keyspace.bound(p)) for p in range(self._keyspace.partitions)))
+        return totals
+
+    # -- draining ------------------------------------------------------------------------------------------------------
+
+    async def drain(self, worker: str, channel: str) -> AsyncIterator[Drained]:
+        """One pass over the namespace that takes every binding off a worker; yields its progress, and last the verdict.
+
+        A binding's next turn is told to bind elsewhere, with a larger fence. Claims in flight are left and counted in ``left``;
+        another pass takes them. Raises StoreUnavailable; what was moved stays moved.
+        """
+        moved = left = 0
+        count = self._keyspace.partitions
+        for partition in range(count):
+            step_moved, step_left = await self._drain(self._keyspace.bound(partition), worker, channel)
+            moved, left = moved + step_moved, left + step_left
+            if step_moved or partition % 64 == 63:
+                yield Drained(worker, moved, left, (partition + 1) / count)
+        yield Drained(worker, moved, left, 1.0, may_stop=left == 0)
+
+    async def _drain(self, bound: str, worker: str, channel: str) -> tuple[int, int]:
+        moved = left = 0
+        tail = b":" + worker.encode()
+        head = struct.pack(">QQ", 0, self._granularity_us) + msgspec.msgpack.encode((channel, worker, "drained"))
+        offset = 0
+        while True:
+            page: list[bytes] = await self._executor.command(
+                "ZRANGE", bound, offset, offset + PAGE - 1, timeout_s=self._timeout_s, key=bound
+            )
+            ours = [member for member in page if member[37:] == tail]
+            gone = 0
+            for start in range(0, len(ours), DRAIN_STEP):
+                members = ours[start : start + DRAIN_STEP]
+                call = Call(script("binding_drain"), (bound, *self._records(bound, members)), (head, *members), tuple)
+                step_moved, step_left = await self._executor.run(call, self._timeout_s)
+                moved, left, gone = moved + step_moved, left + step_left, gone + len(members) - step_left
+            if len(page) < PAGE:
+                return moved, left
+            offset += PAGE - gone

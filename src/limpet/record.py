@@ -1,7 +1,8 @@
 """Decodes what the scripts store and answer. The layout is that of ``lua/README.md``; only the scripts write it.
 
 A record is a MessagePack stream: a prefix of fixed width (schema, mark, last activity, due, epoch, keep), so that the hot
-script need not unpack it, the worker, then one array. A reply is a stream too: the time, then the record, then for most scripts an outcome.
+script need not unpack it, the worker, then one array. A reply is a stream too: the time, the record, and for most scripts
+an outcome.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Record:
     def remaining_us(self, now: int) -> int:
         """How long the claim or binding still holds, in microseconds; negative once it is over. A clock behind the last
         activity was set back, and the record's instants count from there (design, section 4)."""
-        return self.due - max(now, self.last)
+        left: int = self.due - max(now, self.last)
+        return left
 
 
 def decode_record(raw: bytes) -> Record | None:

@@ -20,7 +20,9 @@ _INCLUDE = re.compile(r"^-- @include (?P<name>[a-z_]+)$", re.MULTILINE)
 
 NAMES: tuple[str, ...] = (
     "binding_abort",
+    "binding_census",
     "binding_confirm",
+    "binding_drain",
     "binding_prune",
     "binding_rebind",
     "binding_release",
@@ -33,6 +35,10 @@ NAMES: tuple[str, ...] = (
     "conversation_suspend",
     "conversation_touch",
     "record_rewrite",
+    "worker_heartbeat",
+    "worker_list",
+    "worker_mark",
+    "worker_register",
 )
 """Every command, by its file name. A test holds the list against the folder."""
 

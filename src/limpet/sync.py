@@ -34,10 +34,10 @@ R = TypeVar("R")
 def _blocking(
     method: Callable[Concatenate[coordinator.Limpet, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Limpet, P], R]:
-    @functools.wraps(method)
-    def call(self: Limpet, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Limpet, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(method(self._client, *args, **kwargs))
 
+    functools.update_wrapper(call, method)
     return call
 
 
@@ -130,6 +130,12 @@ class Limpet:
     renew = _blocking(coordinator.Limpet.renew)
     release = _blocking(coordinator.Limpet.release)
     rebind = _blocking(coordinator.Limpet.rebind)
+    register = _blocking(coordinator.Limpet.register)
+    heartbeat = _blocking(coordinator.Limpet.heartbeat)
+    workers = _blocking(coordinator.Limpet.workers)
+    mark_draining = _blocking(coordinator.Limpet.mark_draining)
+    undrain = _blocking(coordinator.Limpet.undrain)
+    remove_worker = _blocking(coordinator.Limpet.remove_worker)
     prune = _blocking(coordinator.Limpet.prune)
     bindings_by_worker = _blocking(coordinator.Limpet.bindings_by_worker)
     health = _blocking(coordinator.Limpet.health)

@@ -25,13 +25,17 @@ BIND_TTL, CLAIM_TTL = 300 * SECOND, 10 * SECOND
 PAST_ANY_GRACE = 400 * SECOND
 SENTINEL = b""
 RING = ("request_id", "operation", "epoch", "ordinal", "reason", "previous", "bits", "fence", "worker", "dp_rank")
-NEW_RECORD_BODY = [1, "new", 0, "", -1, "", "", 0, 0, 0, 1000, []]
+NEW_RECORD_BODY = [1, "new", 0, -1, "", "", 0, 0, 0, []]
+"""ordinal, reason, previous, dp_rank, incarnation, holder, fence, rebound, suspend, ring."""
 
 
-def packed(schema: int = 1, mark: int = 0, last: int = 0, due: int = 0, epoch: int = 0, body: Any = None) -> bytes:
+def packed(
+    schema: int = 1, mark: int = 0, last: int = 0, due: int = 0, epoch: int = 0, keep_ms: int = 1000, worker: str = "", body: Any = None
+) -> bytes:
     """A record as the scripts would write it, or as they never would."""
-    prefix = b"".join(b"\xcf" + value.to_bytes(8, "big") for value in (last, due, epoch))
-    return bytes((schema, mark)) + prefix + msgspec.msgpack.encode(NEW_RECORD_BODY if body is None else body)
+    prefix = b"".join(b"\xcf" + value.to_bytes(8, "big") for value in (last, due, epoch, keep_ms))
+    name = b"\xda" + len(worker.encode()).to_bytes(2, "big") + worker.encode()
+    return bytes((schema, mark)) + prefix + name + msgspec.msgpack.encode(NEW_RECORD_BODY if body is None else body)
 
 
 class Rig:

@@ -46,7 +46,14 @@ FAULTS: dict[str, Fault] = {
     ),
     "only the last request id kept": Fault((("if #ring >= 8 then", "if #ring >= 1 then"),), "model", ("model",)),
     "a dead claim replayed": Fault((("local live = again[8] == 0\n", "local live = true\n"),), "guarantees", ("G1", "G3", "G4")),
-    "ttl not sliding": Fault((("record.deadline, changed = now + bind_ttl, true", "changed = true"),), "guarantees", ("G4",)),
+    "ttl not sliding": Fault(
+        (
+            ("record.deadline, changed = now + bind_ttl, true", "changed = true"),
+            ("due = now + bind_ttl + granularity\n", "due = due + 0\n"),
+        ),
+        "guarantees",
+        ("G4",),
+    ),
     "abort does not check the fence": Fault(
         (("record.state > 0 and record.fence == fence", "record.state > 0"),),
         "guarantees",
@@ -68,8 +75,8 @@ FAULTS: dict[str, Fault] = {
     "rebind keeps its fence": Fault(
         (
             (
-                "record.fence, record.holder = CLAIMED, issued, holder",
-                "record.fence, record.holder = CLAIMED, fence, holder",
+                "record.fence, record.holder, record.rebound = CLAIMED, issued, holder",
+                "record.fence, record.holder, record.rebound = CLAIMED, fence, holder",
             ),
         ),
         "guarantees",
@@ -121,7 +128,9 @@ FAULTS: dict[str, Fault] = {
         "guarantees",
         ("early",),
     ),
-    "exempt ignored": Fault((("elseif not exempt then", "else"),), "model", ("model",)),
+    "a plain touch hides a due reset": Fault(
+        (("if (idle == 0 or now <= last + granularity + idle) and", "if idle >= 0 and"),), "model", ("model", "tick")
+    ),
     "expected epoch ignored": Fault(
         (("if expected > 0 and expected < epoch then", "if false then"),),
         "model",

@@ -6,60 +6,27 @@ that the guarantees alone find a fault.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
 
-from limpet.commands import Answer, Bind, Call
+from limpet.commands import Answer
 from limpet.errors import LimpetError, StaleFence
-from limpet.policy import NONE, Policy
-from limpet.results import Binding, Resolution
 
+from .answers import outcome, plain, plain_binding, round_up
+from .calls import MS, Told, modelled, real
 from .grammar import Step
 from .ledger import Broken, Ledger
-from .model import Ask, Hint, Model, Refused, Slot, TickOutOfRule, last_boundary
+from .model import Hint, Model, Refused, Slot, TickOutOfRule, last_boundary
 from .port import GRANULARITY_MS, RETENTION_MS, Port
+from .witness import Witness
 
-MS = 1000
 START = 150 * 86_400_000_000 + 11 * 3_600_000_000  # 31 May 2026, 11:00 UTC
 TEXTS = ("a", "b", "c")
 SLOTS = tuple((domain, text) for domain in ("conv", "sess") for text in TEXTS)
 TTL_SLACK_MS = 5000  # a PTTL is read later than it was set
-
-ASKS = {
-    "none": None,
-    "short": Ask(60_002 * MS, 10_002 * MS, "w1"),
-    "long": Ask(300_002 * MS, 10_002 * MS, None),
-    "brief": Ask(60_002 * MS, 2_002 * MS, "w2"),
-    "commit": Ask(60_002 * MS, 10_002 * MS, "w3", commit=True),
-}
-_DAILY = {"at": "04:00", "tz": "UTC"}
-POLICIES = {
-    "none": NONE,
-    "idle": Policy.parse({"idle_s": 300}),
-    "daily": Policy.parse({"daily": _DAILY}),
-    "both": Policy.parse({"idle_s": 3600, "daily": _DAILY}),
-    "long": Policy.parse({"idle_s": 3 * 86_400}),
-}
-SKEW = {0: timedelta(0), 1: timedelta(hours=20), 2: timedelta(hours=-20)}  # what the clients' own clocks are off by
-
-
-@dataclass
-class Told:
-    """One logical call; a retry sends the same."""
-
-    number: int
-    op: str
-    slot: Slot
-    client: int
-    request_id: str | None
-    args: dict[str, Any]
-    lost: bool = False
 
 
 class World:
@@ -80,9 +47,7 @@ class World:
         self.count = 0
         self.records: dict[Slot, bytes | None] = dict.fromkeys(SLOTS)
         self.expiry: dict[Slot, int] = {}
-        self.epochs: dict[tuple[int, Slot], int] = {}
-        self.own: dict[tuple[int, Slot], int] = {}
-        self.fences: dict[Slot, list[int]] = defaultdict(list)
+        self.witness = Witness(self.ledger)
         self.saved: Any = None
         self.set_back = False
         self.overdue: dict[int, list[bytes]] = defaultdict(list)
@@ -211,9 +176,9 @@ class World:
         """What a caller says that it has seen."""
         limit = self.model.horizon(slot, self.now)
         if how in ("own", "remembered"):
-            return self.epochs.get((client, slot))
+            return self.witness.epochs.get((client, slot))
         if how == "newest":
-            return max((e for (_, s), e in self.epochs.items() if s == slot), default=None)
+            return max((e for (_, s), e in self.witness.epochs.items() if s == slot), default=None)
         return {"none": None, "ahead": limit - 30_000_000, "absurd": limit + 1, "absurd_memory": limit + 1}[how]
 
     def _do_turn(
@@ -274,7 +239,7 @@ class World:
     def _do_touch(self, client: int, key: str, age_ms: int, bind: str) -> None:
         slot = ("conv", key)
         self.count += 1
-        epoch = self.epochs.get((client, slot), 7)
+        epoch = self.witness.epochs.get((client, slot), 7)
         self._send(Told(self.count, "touch", slot, client, None, {"epoch": epoch, "age_ms": age_ms, "bind": bind}), retry=False)
 
     def _do_hold(
@@ -291,9 +256,9 @@ class World:
         lost: bool,
     ) -> None:
         slot = (domain, key)
-        known = self.fences[slot]
+        known = self.witness.fences[slot]
         if fence == "own":
-            number = self.own.get((client, slot), known[-1] if known else 7)
+            number = self.witness.own.get((client, slot), known[-1] if known else 7)
         elif fence == "newest":
             number = known[-1] if known else 7
         elif fence == "older":
@@ -302,7 +267,7 @@ class World:
             record = self.model.records.get(slot)
             number = record.epoch if record else 7
         else:
-            number = next((f[-1] for s, f in self.fences.items() if s != slot and f), 7)
+            number = next((f[-1] for s, f in self.witness.fences.items() if s != slot and f), 7)
         args: dict[str, Any] = {"fence": number}
         if op == "confirm":
             args.update(worker=worker, dp_rank=dp_rank, ttl_ms=ttl_ms)
@@ -314,110 +279,9 @@ class World:
 
     # -- the real call and the model's ------------------------------------------------------------------------------
 
-    def _call(self, told: Told, retry: bool) -> Call[Any]:
-        commands, target, a = self.port.commands, self.port.target(told.slot), told.args
-        common: dict[str, Any] = {"request_id": told.request_id or "", "now_us": self.now}
-        durable = told.number % 5 == 0  # asks for a rewrite of what stands; it must change no answer
-        match told.op:
-            case "resolve":
-                ask = ASKS[a["bind"]]
-                bind = None
-                if ask is not None:
-                    bind = Bind(
-                        worker=ask.worker,
-                        holder=f"replica-{told.client}",
-                        ttl_ms=ask.ttl_us // MS,
-                        claim_ttl_ms=ask.claim_us // MS,
-                        commit=ask.commit,
-                    )
-                # A caller's own request id is looked up at once; one that the library made only in a retry.
-                return commands.resolve(
-                    target,
-                    session_id=told.slot[1],
-                    policy=POLICIES[a["policy"]],
-                    now=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.now) + SKEW[told.client],
-                    exempt=a["exempt"],
-                    seen_epoch=a["seen"] or 0,
-                    remembered_epoch=a["remembered"] or 0,
-                    bind=bind,
-                    look_up=retry or told.number % 2 == 0,
-                    durable=durable,
-                    **common,
-                )
-            case "advance":
-                return commands.advance(target, "new", expected_epoch=a["expected"] or 0, durable=durable, **common)
-            case "suspend":
-                return commands.suspend(target, window_ms=(a["window_s"] or 0) * 1000, **common)
-            case "forget":
-                return commands.forget(target, expected_epoch=a["expected"] or 0, **common)
-            case "peek":
-                return commands.peek(target, now_us=self.now)
-            case "touch":
-                ask = ASKS[a["bind"]]
-                ttl_ms = ask.ttl_us // MS if ask else 0
-                return commands.touch(target, a["epoch"], age_us=a["age_ms"] * MS, ttl_ms=ttl_ms, now_us=self.now)
-            case "confirm":
-                rank = -1 if a["dp_rank"] is None else a["dp_rank"]
-                more = {"worker": a["worker"] or "", "dp_rank": rank, "ttl_ms": a["ttl_ms"], "durable": durable}
-                return commands.confirm(target, a["fence"], **more, **common)
-            case "renew":
-                return commands.renew(target, a["fence"], ttl_ms=a["ttl_ms"], **common)
-            case "rebind":
-                return commands.rebind(
-                    target,
-                    a["fence"],
-                    "worker_lost",
-                    worker=a["worker"] or "",
-                    holder=f"replica-{told.client}",
-                    claim_ttl_ms=a["claim_ttl_ms"],
-                    durable=durable,
-                    **common,
-                )
-        return getattr(commands, told.op)(target, a["fence"], **common)
-
-    def _modelled(self, told: Told) -> Any:
-        model, slot, a, rid = self.model, told.slot, told.args, told.request_id
-        holder = f"replica-{told.client}"
-        match told.op:
-            case "resolve":
-                ask = ASKS[a["bind"]]
-                policy = POLICIES[a["policy"]]
-                return model.resolve(
-                    slot,
-                    self.now,
-                    idle=None if policy.idle_s is None else int(policy.idle_s) * 1000 * MS,
-                    daily=policy.daily is not None,
-                    exempt=a["exempt"],
-                    seen=a["seen"],
-                    remembered=a["remembered"],
-                    ask=ask and Ask(ask.ttl_us, ask.claim_us, ask.worker, holder, ask.commit),
-                    request_id=rid,
-                )
-            case "advance":
-                return model.advance(slot, self.now, "new", expected=a["expected"], request_id=rid)
-            case "suspend":
-                window = None if a["window_s"] is None else a["window_s"] * 1000 * MS
-                return model.suspend(slot, self.now, window=window, request_id=rid)
-            case "forget":
-                return model.forget(slot, self.now, expected=a["expected"], request_id=rid)
-            case "peek":
-                return model.peek(slot, self.now)
-            case "touch":
-                ask = ASKS[a["bind"]]
-                return model.touch(slot, self.now, a["epoch"], age=a["age_ms"] * MS, ttl=ask.ttl_us if ask else 0)
-            case "confirm":
-                more = {"worker": a["worker"], "dp_rank": a["dp_rank"], "ttl": a["ttl_ms"] * MS}
-                return model.confirm(slot, self.now, a["fence"], request_id=rid, **more)
-            case "renew":
-                return model.renew(slot, self.now, a["fence"], ttl=a["ttl_ms"] * MS, request_id=rid)
-            case "rebind":
-                more = {"worker": a["worker"], "holder": holder, "claim": a["claim_ttl_ms"] * MS}
-                return model.rebind(slot, self.now, a["fence"], request_id=rid, **more)
-        return getattr(model, told.op)(slot, self.now, a["fence"], request_id=rid)
-
     def _send(self, told: Told, *, retry: bool) -> None:
         slot = told.slot
-        read, records, ttl = self.port.send(self._call(told, retry), slot)
+        read, records, ttl = self.port.send(real(self.port, told, self.now, retry=retry), slot)
         answer: Answer | None = None
         refusal: LimpetError | None = None
         try:
@@ -432,7 +296,7 @@ class World:
             f"{told.request_id} {told.args} -> {refusal.code if refusal else result}"
         )
 
-        self.outcomes[_outcome(told.op, result, refusal)] += 1
+        self.outcomes[outcome(told.op, result, refusal)] += 1
         self.outcomes["replayed"] += answer is not None and answer.replayed
         before, self.records = self.records, records
         wrote = before[slot] != records[slot]
@@ -447,7 +311,7 @@ class World:
             if wrote:
                 raise Broken("G5", f"{told.op} of {slot} was refused and changed the record")
         else:
-            getattr(self, f"_saw_{'hold' if 'fence' in told.args else told.op}")(told, result, retry, wrote)
+            self.witness.saw(told, result, self.now, retry=retry, wrote=wrote)
 
     # -- against the model ------------------------------------------------------------------------------------------
 
@@ -458,7 +322,7 @@ class World:
         expected: Any = None
         refused: Refused | None = None
         try:
-            expected = self._modelled(told)
+            expected = modelled(model, told, self.now)
         except Refused as error:
             refused = error
         except TickOutOfRule as error:
@@ -469,17 +333,17 @@ class World:
         if code != should:
             raise Broken("model", f"{told.op} of {slot} answered {code or 'a result'}, not {should or expected}")
         if refused is not None:
-            if isinstance(refusal, StaleFence) and _binding(refusal.binding) != refused.binding:
+            if isinstance(refusal, StaleFence) and plain_binding(refusal.binding) != refused.binding:
                 raise Broken("model", f"a stale {told.op} was told {refusal.binding}, not {refused.binding}")
         elif answer is not None:
-            got = _plain(told, answer.result)
+            got = plain(told, answer.result)
             want = expected
             if slot[0] == "sess" and told.op == "resolve":
                 want = {"binding": expected["binding"]}
             elif "fence" in told.args:
                 want = {name: expected[name] for name in got}
             if told.op == "resolve" and not wrote:
-                _round_up(got["binding"], want["binding"])
+                round_up(got["binding"], want["binding"])
             if got != want:
                 raise Broken("model", f"{told.op} of {slot} answered {got}, not {want}")
         if wrote != (old != model.records.get(slot)):
@@ -489,166 +353,3 @@ class World:
             spare = (self.now - model.records[slot].last) // MS + GRANULARITY_MS + TTL_SLACK_MS
             if not need - TTL_SLACK_MS <= ttl <= need + spare:
                 raise Broken("ttl", f"{told.op} of {slot} left {ttl} ms, not {need}")
-
-    # -- for the ledger and the clients' memories -------------------------------------------------------------------
-
-    def _learn(self, told: Told, epoch: int | None, fence: int | None) -> None:
-        """What the caller remembers, unless the reply was lost; fences are known to the history in any case."""
-        me = (told.client, told.slot)
-        if epoch is not None and not told.lost:
-            self.epochs[me] = max(epoch, self.epochs.get(me, 0))
-        if fence is not None:
-            if fence not in self.fences[told.slot]:
-                self.fences[told.slot].append(fence)
-            if not told.lost:
-                self.own[me] = fence
-
-    def _saw_resolve(self, told: Told, result: Resolution, retry: bool, wrote: bool) -> None:
-        slot, number, ledger = told.slot, told.number, self.ledger
-        ask, policy = ASKS[told.args["bind"]], POLICIES[told.args["policy"]]
-        if slot[0] == "conv":
-            assert result.epoch is not None
-            assert result.ordinal is not None
-            expect_scope(result.scope, "gwk_", f"{slot[1]}:{result.epoch}")
-            fresh = ledger.trails[slot].epochs.get(result.epoch) != number
-            if result.reset is not None and fresh:
-                if result.reset.previous_scope is not None:
-                    expect_scope(result.reset.previous_scope, "gwk_", f"{slot[1]}:{result.reset.previous_epoch}")
-                idle = None if policy.idle_s is None else int(policy.idle_s * 1_000_000)
-                ledger.reset(slot, result.reset.reason, self.now, idle)
-            if result.created and fresh and ledger.trails[slot].epoch is not None:
-                raise Broken("G2", f"{slot} was created although it stood")
-            if result.created or result.reset is not None:
-                ledger.replaced(slot, result.epoch, number, self.now, ordinal=result.ordinal, created=result.created)
-            else:
-                ledger.current(slot, result.epoch, number, learn=not retry)
-        else:
-            expect_scope(result.scope, "gws_", slot[1])
-        held = result.binding
-        if held is not None and held.fence is not None:
-            if held.action == "bind":
-                assert ask is not None
-                until = self.now + (ask.ttl_us if ask.commit else ask.claim_us)
-                ledger.bound_to(slot, held.fence, number, self.now, until, commit=ask.commit)
-            else:
-                ledger.met(slot, held.fence, self.now, number)
-                if held.action == "continue" and ask is not None:
-                    ledger.promised(slot, held.fence, self.now + ask.ttl_us)
-            self._learn(told, None, held.fence)
-        if not retry:
-            ledger.active(slot, self.now)
-        self._learn(told, result.epoch, None)
-
-    def _saw_advance(self, told: Told, result: Any, retry: bool, wrote: bool) -> None:
-        slot, ledger = told.slot, self.ledger
-        expect_scope(result.scope, "gwk_", f"{slot[1]}:{result.epoch}")
-        if result.applied:
-            created = ledger.trails[slot].count is None and result.ordinal == 1
-            ledger.replaced(slot, result.epoch, told.number, self.now, ordinal=result.ordinal, created=created)
-            if not retry:
-                ledger.active(slot, self.now)
-        else:
-            ledger.current(slot, result.epoch, told.number, learn=False)
-        self._learn(told, result.epoch, None)
-
-    def _saw_suspend(self, told: Told, result: Any, retry: bool, wrote: bool) -> None:
-        if result.epoch is not None and not retry:
-            self.ledger.current(told.slot, result.epoch, told.number, learn=False)
-
-    def _saw_forget(self, told: Told, result: Any, retry: bool, wrote: bool) -> None:
-        if result.applied and wrote:
-            self.ledger.record_lost(told.slot)
-
-    def _saw_peek(self, told: Told, result: Resolution | None, retry: bool, wrote: bool) -> None:
-        if result is not None and result.epoch is not None:
-            self.ledger.current(told.slot, result.epoch, told.number, learn=True)
-
-    def _saw_touch(self, told: Told, result: bool, retry: bool, wrote: bool) -> None:
-        if result:
-            at = self.now - told.args["age_ms"] * MS
-            self.ledger.active(told.slot, at)
-            ask = ASKS[told.args["bind"]]
-            if ask is not None:
-                self.ledger.slid(told.slot, at, ask.ttl_us)
-
-    def _saw_hold(self, told: Told, result: Binding, retry: bool, wrote: bool) -> None:
-        slot, ledger, fence = told.slot, self.ledger, told.args["fence"]
-        if not retry:
-            ledger.accepted(slot, fence, told.op)
-        match told.op:
-            case "confirm" | "renew":
-                if not retry:
-                    until = self.now + told.args["ttl_ms"] * MS
-                    ledger.promised(slot, fence, until, confirmed=told.op == "confirm")
-                elif result.expires_in_ms is not None and result.fence is not None:
-                    ledger.promised(slot, result.fence, self.now + result.expires_in_ms * MS)
-            case "abort" | "release":
-                if wrote:
-                    ledger.unbound(slot)
-            case "rebind":
-                assert result.fence is not None
-                if ledger.trails[slot].fences.get(result.fence) != told.number:
-                    ledger.unbound(slot)
-                ledger.bound_to(slot, result.fence, told.number, self.now, self.now + told.args["claim_ttl_ms"] * MS)
-                self._learn(told, None, result.fence)
-        if wrote and told.op in ("confirm", "renew", "rebind"):
-            ledger.active(slot, self.now)
-
-
-def _outcome(op: str, result: Any, refusal: LimpetError | None) -> str:
-    """What came of a call, in a word or two, to see that the histories meet everything."""
-    if refusal is not None:
-        return f"{op} {refusal.code}"
-    if isinstance(result, Resolution):
-        held = result.binding
-        return f"{op} {result.reset.reason if result.reset else ''} {held.action if held else ''}"
-    return f"{op} {getattr(result, 'applied', '')}"
-
-
-def expect_scope(scope: str | None, prefix: str, text: str) -> None:
-    """The scope by the design's formula (section 2), in a namespace that is not the default one."""
-    want = prefix + hashlib.sha256(f"histories\0{text}".encode()).hexdigest()[:24]
-    if scope != want:
-        raise Broken("scope", f"{scope}, not {want} for {text}")
-
-
-def _binding(held: Binding | None) -> dict[str, Any] | None:
-    if held is None:
-        return None
-    names = ("action", "state", "worker", "holder", "dp_rank", "fence", "expires_in_ms")
-    return {name: getattr(held, name) for name in names}
-
-
-def _round_up(got: dict[str, Any] | None, want: dict[str, Any] | None) -> None:
-    """A turn that wrote nothing may be told the remaining time as of the last activity: less than a granularity too much."""
-    if got and want and 0 <= got["expires_in_ms"] - want["expires_in_ms"] < GRANULARITY_MS:
-        got["expires_in_ms"] = want["expires_in_ms"]
-
-
-def _plain(told: Told, result: Any) -> Any:
-    """A result as the model writes it."""
-    if result is None or isinstance(result, bool):
-        return result
-    if told.op in ("resolve", "peek"):
-        if told.slot[0] == "sess":
-            return {"binding": _binding(result.binding)}
-        reset = result.reset
-        return {
-            "epoch": result.epoch,
-            "ordinal": result.ordinal,
-            "created": result.created,
-            "epoch_reason": result.epoch_reason,
-            "reset": reset
-            and {
-                "reason": reset.reason,
-                "previous_epoch": reset.previous_epoch,
-                "new_conversation": reset.new_conversation,
-            },
-            "binding": _binding(result.binding),
-        }
-    names = {
-        "advance": ("epoch", "ordinal", "previous_epoch", "applied"),
-        "suspend": ("epoch", "applied"),
-        "forget": ("epoch", "applied"),
-    }.get(told.op, ("state", "fence", "worker", "dp_rank"))
-    return {name: getattr(result, name) for name in names}

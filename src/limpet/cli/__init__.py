@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from limpet.cli.problem import Problem
 
 __all__ = ["main"]
 
@@ -19,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     With ``--json`` an error is also the one JSON document on stdout: ``{"error": {"code", "detail"}}``.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
         code = _run(args)
         sys.stdout.flush()
@@ -61,7 +65,7 @@ def _run(args: list[str]) -> int:
     return problem.exit_code
 
 
-def _unexpected(error: Exception) -> object:
+def _unexpected(error: Exception) -> Problem:
     from limpet.cli.problem import Problem
 
     if os.environ.get("LIMPET_LOG_LEVEL") == "debug":

@@ -12,26 +12,30 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="limpet",
-    no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 it worked, 1 it did not, 2 wrong usage. Settings are LIMPET_* variables: see [bold]limpet config[/bold].",
+    epilog="Exit codes: 0 it worked, 1 it did not, 2 wrong usage. Settings are LIMPET_* variables: limpet config.",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="The service to ask.  [dim]LIMPET_URL, http://127.0.0.1:5467[/dim]", show_default=False),
+    typer.Option("--url", metavar="URL", help="The service to ask [LIMPET_URL, or http://127.0.0.1:5467].", show_default=False),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="The tenant.  [dim]LIMPET_NAMESPACE, or the token's own[/dim]", show_default=False),
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", help="The tenant [LIMPET_NAMESPACE, or the token's own].", show_default=False
+    ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The conversation key that the host declares.")]
 RequestId = Annotated[
-    str | None, typer.Option(help="Makes a retry safe: a repeated call with this id gets the first answer.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="ID", help="Makes a retry safe: a repeated call with this id gets the first answer.", show_default=False
+    ),
 ]
 Durable = Annotated[bool, typer.Option("--require-durable", help="Fail unless a replica of the store has it too.")]
 
@@ -69,13 +73,17 @@ def _root(
 ) -> None:
     """Keeps every turn of a conversation on one cache bucket and one worker, whichever gateway replica it arrives at.
 
-    [bold]limpet demo[/bold] shows it in ten seconds, with nothing to set up. [bold]limpet serve[/bold] is the service.
+    \b
+    Begin here:
+      limpet demo                   see it work, with nothing to set up
+      limpet serve                  run the service, on a store of its own
+      limpet resolve my-chat        ask it where a turn of my-chat belongs
     """
 
 
-@app.command()
+@app.command(short_help="See it work: four gateways, one store, with and without.")
 def demo(
-    conversations: Annotated[int, typer.Option(min=10, max=5000, help="How many keys are spoken to.")] = 300,
+    conversations: Annotated[int, typer.Option(min=10, max=5000, metavar="N", help="How many keys are spoken to.")] = 300,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -90,43 +98,60 @@ def demo(
     every response, /new and idle resets, and kills one gateway in the middle of a claim. Then counts what was answered.
     Exits with 1 if a guarantee did not hold.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet demo[/cyan]
-
-    [cyan]limpet demo --replay requests.jsonl --json[/cyan]
+    \b
+    Examples:
+      limpet demo
+      limpet demo --replay requests.jsonl --json
     """
     from limpet.cli.demo import demo as run
 
     return run(conversations=conversations, replay=replay, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Run the HTTP service.")
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.  [dim]127.0.0.1[/dim]", show_default=False)] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.  [dim]5467[/dim]", show_default=False)] = None,
-    workers: Annotated[int | None, typer.Option(help="Server processes.  [dim]1[/dim]", show_default=False)] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded store keeps its data.", show_default=False)] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Address to listen on [LIMPET_HOST, or 127.0.0.1].", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Port to listen on [LIMPET_PORT, or 5467].", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Server processes [LIMPET_WORKERS, or 1].", show_default=False)
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the embedded store keeps its data.", show_default=False)
+    ] = None,
     memo_ttl_ms: Annotated[
-        int | None, typer.Option(help="How long a process may answer from memory.  [dim]0: never[/dim]", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="MS", help="How long a process may answer from memory [LIMPET_MEMO_TTL_MS, or 0: never].", show_default=False
+        ),
     ] = None,
     deadline_ms: Annotated[
-        int | None, typer.Option(help="How long the store may take before a turn degrades.  [dim]250[/dim]", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="MS",
+            help="How long the store may take before a turn degrades [LIMPET_DEADLINE_MS, or 250].",
+            show_default=False,
+        ),
     ] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="The least severe log line.", show_default=False)] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(metavar="LEVEL", help="The least severe log line: debug, info, warning or error.", show_default=False),
+    ] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="One log line per request, without keys.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen off loopback without LIMPET_TOKENS.")] = False,
 ) -> int:
     """Run the HTTP service.
 
     Without LIMPET_REDIS_URL (or REDIS_URL) it runs its own Valkey, append-only file on, in the data directory; a second
-    [bold]limpet serve[/bold] on the same directory shares it. Options win over LIMPET_* variables, those over .env.
+    limpet serve on the same directory shares it. Options win over LIMPET_* variables, those over .env.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet serve[/cyan]
-
-    [cyan]LIMPET_REDIS_URL=rediss://cache:6379 limpet serve --host 0.0.0.0 --workers 4[/cyan]   (with LIMPET_TOKENS set)
+    \b
+    Examples:
+      limpet serve
+      LIMPET_REDIS_URL=rediss://cache:6379 limpet serve --host 0.0.0.0 --workers 4   (with LIMPET_TOKENS set)
     """
     from limpet.cli.serve import serve as run
 
@@ -143,18 +168,25 @@ def serve(
     )
 
 
-@app.command()
+@app.command(short_help="Ask where a turn belongs.")
 def resolve(
     key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="The conversation key that the host declares.", show_default=False)
+        str | None, typer.Argument(metavar="KEY", help="The conversation key that the host declares.", show_default=False)
     ] = None,
     session_id: Annotated[
-        str | None, typer.Option(help="The caller's own id, perhaps new with every response.", show_default=False)
+        str | None, typer.Option(metavar="ID", help="The caller's own id, perhaps new with every response.", show_default=False)
     ] = None,
-    kind: Annotated[Kind, typer.Option(help="All but turn keep to their own session's scope.")] = Kind.turn,
-    parent_key: Annotated[str | None, typer.Option(help="For a fork: whose scope to show beside.", show_default=False)] = None,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            metavar="KIND", help="turn, fork, delegate, tool or background; all but turn keep to their session's own scope."
+        ),
+    ] = Kind.turn,
+    parent_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="For a fork: whose scope to show beside.", show_default=False)
+    ] = None,
     idle_s: Annotated[
-        float | None, typer.Option(help="A silence this long, in seconds, begins a new conversation.", show_default=False)
+        float | None, typer.Option(metavar="SECONDS", help="A silence this long begins a new conversation.", show_default=False)
     ] = None,
     daily_at: Annotated[
         str | None, typer.Option(metavar="HH:MM", help="So does the first turn after this time of day...", show_default=False)
@@ -163,14 +195,24 @@ def resolve(
         str | None, typer.Option(metavar="ZONE", help="...in this zone, as in Europe/Paris.", show_default=False)
     ] = None,
     exempt: Annotated[bool, typer.Option("--exempt", help="Neither idle nor daily may fire.")] = False,
-    seen_epoch: Annotated[int | None, typer.Option(help="The epoch that you remember.", show_default=False)] = None,
-    bind: Annotated[bool, typer.Option("--bind", help="Ask for a worker, and perhaps be told to bind one.")] = False,
-    worker: Annotated[str | None, typer.Option(help="With --bind: your candidate.", show_default=False)] = None,
-    wait_ms: Annotated[
-        int | None, typer.Option(min=0, help="With --bind: wait this long for another's claim.", show_default=False)
+    seen_epoch: Annotated[
+        int | None,
+        typer.Option(metavar="EPOCH", help="The epoch that you remember, so that a lost advance is noticed.", show_default=False),
     ] = None,
-    ttl_ms: Annotated[int | None, typer.Option(help="With --bind: idle time that unbinds.", show_default=False)] = None,
-    claim_ttl_ms: Annotated[int | None, typer.Option(help="With --bind: time to confirm.", show_default=False)] = None,
+    bind: Annotated[bool, typer.Option("--bind", help="Ask for a worker, and perhaps be told to bind one.")] = False,
+    worker: Annotated[str | None, typer.Option(metavar="WORKER", help="With --bind: your candidate.", show_default=False)] = None,
+    wait_ms: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=30_000, metavar="MS", help="With --bind: wait this long for another's claim.", show_default=False
+        ),
+    ] = None,
+    ttl_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="With --bind: the idle time that unbinds.", show_default=False)
+    ] = None,
+    claim_ttl_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="With --bind: the time to confirm.", show_default=False)
+    ] = None,
     commit: Annotated[bool, typer.Option("--commit", help="With --bind: claim and confirm at once.")] = False,
     request_id: RequestId = None,
     require_durable: Durable = False,
@@ -180,13 +222,11 @@ def resolve(
 ) -> int:
     """Ask where a turn belongs: its scope, its epoch, and with --bind its worker.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet resolve telegram:dm:42[/cyan]
-
-    [cyan]limpet resolve telegram:dm:42 --session-id resp_9 --bind --worker gpu-3 --json[/cyan]
-
-    [cyan]limpet resolve telegram:dm:42 --daily-at 04:00 --tz Europe/Paris[/cyan]
+    \b
+    Examples:
+      limpet resolve telegram:dm:42
+      limpet resolve telegram:dm:42 --session-id resp_9 --bind --worker gpu-3 --json
+      limpet resolve telegram:dm:42 --daily-at 04:00 --tz Europe/Paris
     """
     from limpet.cli.ask import resolve as run
 
@@ -216,12 +256,13 @@ def resolve(
     )
 
 
-@app.command()
+@app.command(short_help="Begin a new conversation under a key.")
 def advance(
     key: Key,
-    reason: Annotated[str, typer.Option(help="Why: new, switch, recycled, or a word of yours.")] = "new",
+    reason: Annotated[str, typer.Option(metavar="REASON", help="Why: new, switch, recycled, or a word of yours.")] = "new",
     expected_epoch: Annotated[
-        int | None, typer.Option(help="Only if this is the current epoch; otherwise exit with 1.", show_default=False)
+        int | None,
+        typer.Option(metavar="EPOCH", help="Only if this is the current epoch; otherwise exit with 1.", show_default=False),
     ] = None,
     request_id: RequestId = None,
     require_durable: Durable = False,
@@ -231,11 +272,10 @@ def advance(
 ) -> int:
     """Begin a new conversation under a key: a new epoch, a new scope, no worker.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet advance telegram:dm:42[/cyan]
-
-    [cyan]limpet advance telegram:dm:42 --reason recycled --expected-epoch 28861479864234[/cyan]
+    \b
+    Examples:
+      limpet advance telegram:dm:42
+      limpet advance telegram:dm:42 --reason recycled --expected-epoch 28861479864234
     """
     from limpet.cli.ask import advance as run
 
@@ -251,32 +291,30 @@ def advance(
     )
 
 
-@app.command()
+@app.command(short_help="Look at a conversation without touching it.")
 def inspect(key: Key, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> int:
     """Look at a conversation without touching it: no activity, no reset, no claim.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet inspect telegram:dm:42[/cyan]
-
-    [cyan]limpet inspect telegram:dm:42 --json | jq .binding.worker[/cyan]
+    \b
+    Examples:
+      limpet inspect telegram:dm:42
+      limpet inspect telegram:dm:42 --json | jq .binding.worker
     """
     from limpet.cli.ask import inspect as run
 
     return run(key, url=url, namespace=namespace, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Show every setting and where it comes from.")
 def config(as_json: Json = False) -> int:
     """Show every setting, its value, and where it comes from. Secrets are masked.
 
     Settings are read from LIMPET_* variables and from .env in the current directory.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet config[/cyan]
-
-    [cyan]LIMPET_PORT=8080 limpet config --json[/cyan]
+    \b
+    Examples:
+      limpet config
+      LIMPET_PORT=8080 limpet config --json
     """
     from limpet.cli.config import config as run
 

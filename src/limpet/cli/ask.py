@@ -108,5 +108,5 @@ def inspect(key: str, *, url: str | None, namespace: str | None, as_json: bool) 
     if as_json:
         print_json(msgspec.Raw(answer))
     else:
-        print_lines(key, resolution_lines(msgspec.json.decode(answer, type=Resolution)))
+        print_lines(key, resolution_lines(msgspec.json.decode(answer, type=Resolution), looking=True))
     return 0

@@ -20,7 +20,7 @@ from limpet.demo.run import CLAIM_TTL_MS, GATEWAYS, Report
 
 __all__ = ["Live", "Silent", "show"]
 
-_GLYPHS: Final = {"good": ("✓", "ok", "green"), "bad": ("✗", "x", "red"), "note": ("·", "-", "dim")}
+_GLYPHS: Final = {"good": ("✓", "ok", "green"), "bad": ("✗", "x", "red"), "note": ("·", "-", "dim"), "none": ("", "", "")}
 
 
 class Silent:
@@ -68,10 +68,10 @@ class Live:
         """What is about to happen."""
         count = len(plan.conversations)
         if plan.source == "generated":
-            what = f"{GATEWAYS} gateway processes, one store, {count} users who each have one conversation, or two in a row."
+            what = f"{GATEWAYS} gateway processes, one store, {count} users with one conversation each, or two in a row."
         else:
             what = f"{GATEWAYS} gateway processes, one store, {plan.source} in {count} sessions."
-        self._out.print(Text.assemble(("Limpet demo", "bold"), f"  {what}"))
+        self._out.print(Text.assemble(("Limpet demo", "bold"), f"  {what}"), soft_wrap=not self._out.is_terminal)
         self._out.print()
 
     def store(self, what: str) -> None:
@@ -92,7 +92,7 @@ class Live:
 
     def killed(self, kill: Kill) -> None:
         """One gateway less."""
-        self._say("bad", f"{kill.gateway} (pid {kill.pid}) killed by SIGKILL while it held {_claims(kill.claims)}")
+        self._say("bad", f"{kill.gateway} (pid {kill.pid}) killed by SIGKILL while it held {_many(kill.claims, 'claim')}")
 
     def handed_over(self, handovers: Sequence[Handover]) -> None:
         """The others took over."""
@@ -102,40 +102,46 @@ class Live:
         whole = larger == refused == len(handovers)
         self._say(
             "good" if whole else "bad",
-            f"{larger} of {len(handovers)} bound by another gateway {seconds:.1f} s later (claims live {CLAIM_TTL_MS / 1000:g} s), "
-            f"with a larger fence; {refused} late confirms refused",
+            f"{larger} of {len(handovers)} bound by another gateway within {seconds:.1f} s, each with a larger fence "
+            f"(a claim lives {CLAIM_TTL_MS / 1000:g} s); {refused} late confirms of the dead one refused",
         )
 
     def _say(self, kind: str, text: str) -> None:
-        self._out.print(_line(self._out, kind, text))
+        _say(self._out, kind, text)
 
 
 def show(out: Console, report: Report) -> None:
     """The table and the verdict."""
     counted, turns = report.counted, f"{report.counted.turns:,}"
-    resets = f": {counted.new} × /new, {counted.idle} idle resets" if counted.new or counted.idle else ""
-    out.print(_line(out, "good", f"{turns} requests answered in {report.seconds:.1f} s{resets}"))
+    resets = f"; {_many(counted.new, '/new', '/new')}, {_many(counted.idle, 'idle reset')}" if counted.new or counted.idle else ""
+    _say(out, "good", f"{turns} requests answered in {report.seconds:.1f} s{resets}")
     if counted.left_out:
-        out.print(_line(out, "note", f"{counted.left_out} keys left out: this machine was slower than their idle policy"))
+        _say(out, "note", f"{counted.left_out} keys left out: this machine was slower than their idle policy")
     out.print()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
     table.add_column(f"counted over {counted.conversations} conversations", overflow="fold")
     table.add_column("with Limpet", justify="right", style="green" if report.ok else "")
-    table.add_column("each gateway alone", justify="right", style="red")
+    table.add_column("without", justify="right", style="red")
     number = counted.conversations
     for name, cell in (
-        ("times a conversation was bound to a worker", _binds),
-        ("conversations split over several workers", _split),
-        ("affinity scopes (cache buckets) per conversation", _scopes),
+        ("binds per conversation", _binds),
+        ("split over several workers", _split),
+        ("affinity scopes per conversation", _scopes),
     ):
         table.add_row(name, cell(counted.limpet, number), cell(counted.alone, number))
-    out.print(Padding(table, (0, 0, 0, 2)))
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    out.print()
+    for text in (
+        "Without: the same requests at the same gateways, each with a table of its own and scopes made of session ids.",
+        "A further worker or scope means a prompt cache that starts cold. /new and an idle reset end a conversation.",
+    ):
+        _say(out, "none", text, "dim")
+    out.print()
     if report.ok:
-        out.print(_line(out, "good", "Every guarantee held, for every answer.", "bold green"))
-        out.print(Padding(Text("Next: `limpet serve` runs the service, `limpet --help` shows the rest.", "dim"), (0, 0, 0, 4)))
-        return
+        _say(out, "good", "Every guarantee held.", "bold green")
+        _say(out, "none", "Next: `limpet serve` runs the service; `limpet --help` shows the rest.", "dim")
     for failure in report.failures:
-        out.print(_line(out, "bad", failure, "bold red"))
+        _say(out, "bad", failure, "bold red")
 
 
 def _binds(side: Side, number: int) -> str:
@@ -157,19 +163,23 @@ def _mean(total: int, most: int, number: int) -> str:
     return f"{total / max(number, 1):.1f} (up to {most})"
 
 
-def _claims(number: int) -> str:
-    return f"{number} claim{'' if number == 1 else 's'}"
+def _many(number: int, one: str, more: str | None = None) -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"
 
 
 def _ascii(out: Console) -> bool:
     return not (out.encoding or "ascii").lower().startswith("utf")
 
 
-def _line(out: Console, kind: str, text: str, style: str = "") -> Padding:
+def _say(out: Console, kind: str, text: str, style: str = "") -> None:
+    """A mark and a text; on a terminal its further lines are indented, elsewhere it stays one line."""
     glyph, plain, colour = _GLYPHS[kind]
-    mark = plain if _ascii(out) else glyph
+    mark = Text(plain if _ascii(out) else glyph, colour)
+    if not out.is_terminal:
+        out.print(Text.assemble("  ", mark, "  " if kind == "none" else " ", text), soft_wrap=True)
+        return
     row = Table.grid(padding=(0, 1))
-    row.add_column(no_wrap=True)
+    row.add_column(width=2 if _ascii(out) else 1)
     row.add_column(overflow="fold")
-    row.add_row(Text(mark, colour), Text(text.replace("×", "x") if _ascii(out) else text, style))
-    return Padding(row, (0, 0, 0, 2))
+    row.add_row(mark, Text(text, style))
+    out.print(Padding(row, (0, 0, 0, 2), expand=False))

@@ -39,7 +39,7 @@ class Service:
             raise InvalidRequest("LIMPET_URL is no URL; it looks like http://127.0.0.1:5467.", field="url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
             raise InvalidRequest(
-                "LIMPET_URL must be http://host:port or https://host:port, without a user or a query (LIMPET_TOKEN is for tokens).",
+                "LIMPET_URL must be http://host:port or https://host:port, without user or query (tokens go into LIMPET_TOKEN).",
                 field="url",
             )
         if token is not None and not (token.isascii() and token.isprintable() and " " not in token):

@@ -45,8 +45,8 @@ def print_lines(title: str, lines: Iterable[Line]) -> None:
         out.print(line, soft_wrap=True)
 
 
-def resolution_lines(found: Resolution) -> list[Line]:
-    """A resolution for people."""
+def resolution_lines(found: Resolution, *, looking: bool = False) -> list[Line]:
+    """A resolution for people. ``looking``: they only look, so nothing is theirs to do."""
     if found.degraded:
         source = "degraded: the service's store did not answer, so this is the session's own scope"
     elif found.source == "declared":
@@ -64,7 +64,7 @@ def resolution_lines(found: Resolution) -> list[Line]:
         before = f"; before: {found.reset.previous_scope}" if found.reset.previous_scope else ""
         lines.append(("reset", found.reset.reason, f"this call began a new conversation{before}"))
     if found.binding is not None:
-        lines.append(_binding_line(found.binding))
+        lines.append(_binding_line(found.binding, looking))
     if found.durable is False:
         lines.append(("durable", "no", "no replica has acknowledged it"))
     return lines
@@ -79,19 +79,19 @@ def advanced_lines(found: Advanced) -> list[Line]:
     ]
 
 
-def _binding_line(binding: Binding) -> Line:
-    worker = binding.worker or "no worker named yet"
-    left = "" if binding.expires_in_ms is None else f", {binding.expires_in_ms / 1000:.0f} s left"
-    if binding.action == "bind":
-        if binding.state == "bound":
-            return ("binding", worker, f"bound by this call, fence {binding.fence}{left}")
-        return ("binding", worker, f"yours to bind: dispatch, then confirm with fence {binding.fence}{left}")
-    if binding.action == "wait":
-        return ("binding", worker, f"claimed by {binding.holder}, not yet confirmed: dispatch without a bind marker{left}")
+def _binding_line(binding: Binding, looking: bool) -> Line:
     if binding.state == "unbound":
-        return ("binding", "unbound", "")
-    held = f", held by {binding.holder}" if binding.holder else ""
-    return ("binding", worker, f"{binding.state}{held}, fence {binding.fence}{left}")
+        return ("binding", "none", "the next turn that asks is told to bind")
+    worker = binding.worker or "(no worker named yet)"
+    left = "" if binding.expires_in_ms is None else f", {binding.expires_in_ms / 1000:.0f} s left"
+    if binding.action == "bind" and binding.state == "claimed":
+        remark = f"yours to bind: dispatch, then confirm with fence {binding.fence}"
+    elif binding.action == "wait" and not looking:
+        remark = f"claimed by {binding.holder}, not yet confirmed: dispatch without a bind marker"
+    else:
+        held = f" by {binding.holder}" if binding.holder else ""
+        remark = f"{binding.state}{held}, fence {binding.fence}"
+    return ("binding", worker, remark + left)
 
 
 def _ago(unix_ms: int) -> str:
@@ -100,4 +100,4 @@ def _ago(unix_ms: int) -> str:
         if seconds >= size:
             number = seconds // size
             return f"{number} {unit}{'s' if number > 1 else ''} ago"
-    return f"{seconds} s ago"
+    return f"{seconds} s ago" if seconds else "just now"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
 import msgspec
@@ -97,32 +98,23 @@ def verdict(ledger: Ledger) -> list[str]:
         if names:
             found.append(f"{which}: {len(names)} of {len(groups)} conversations {what}, e.g. {names[0][:64]}.")
 
+    if not groups:
+        return ["Nothing was answered, so nothing was shown."]
     epochs = {group: {answer.epoch for answer in answers} for group, answers in kept.items()}
     scopes = {group: {answer.scope for answer in answers} for group, answers in kept.items()}
-    fail("G1", "had more than one epoch at a time", (g for g, each in epochs.items() if len(each) != 1))
+    workers = {group: {answer.worker for answer in answers} for group, answers in kept.items()}
+    owners = Counter(scope for each in scopes.values() for scope in each)
+    later = [(group, (group[0], group[1] - 1)) for group in kept if (group[0], group[1] - 1) in kept]
+    told = {(each.key, each.chapter): each.epoch for each in ledger.replaced if each.epoch is not None}
+    fail("G1", "had more than one epoch at a time, or none", (g for g, each in epochs.items() if not _one(each)))
     fail("G1", "had their beginning reported to more or less than one caller", (g for g in kept if origins[g] != 1))
-    fail(
-        "G1",
-        "went on in another epoch than /new was answered",
-        (
-            g
-            for each in ledger.replaced
-            if each.epoch
-            for g in [(each.key, each.chapter)]
-            if epochs.get(g, {each.epoch}) != {each.epoch}
-        ),
-    )
-    fail("G1", "had more than one scope", (g for g, each in scopes.items() if len(each) != 1))
-    later = [(group, (group[0], group[1] - 1)) for group in kept if group[1] and (group[0], group[1] - 1) in kept]
-    fail("G2", "kept their scope when they were replaced", (g for g, before in later if scopes[g] & scopes[before]))
+    fail("G1", "went on in another epoch than /new was answered", (g for g in kept if g in told and epochs[g] != {told[g]}))
+    fail("G1", "had more than one scope", (g for g, each in scopes.items() if not _one(each)))
+    fail("G2", "had the scope of another conversation", (g for g, each in scopes.items() if any(owners[s] > 1 for s in each)))
     fail("G3", "did not go on to a larger epoch", (g for g, before in later if not _above(epochs[g], epochs[before])))
     fail("G3", "were claimed with a fence that did not grow", _fences_back(ledger, groups))
     fail("G4", "were not bound exactly once", (g for g, a in kept.items() if sum(each.bound for each in a) != 1))
-    fail(
-        "G4",
-        "were sent to more than one worker, or to none",
-        (g for g, a in kept.items() if len({each.worker for each in a} - {None}) != 1 or None in {each.worker for each in a}),
-    )
+    fail("G4", "were sent to more than one worker, or to none", (g for g, each in workers.items() if not _one(each)))
     handed = [(each.key, 0) for each in ledger.handovers]
     fail(
         "G4",
@@ -140,6 +132,10 @@ def verdict(ledger: Ledger) -> list[str]:
     )
     fail("G7", "got a degraded answer, although the store was there", (g for g, a in kept.items() if any(e.degraded for e in a)))
     return found
+
+
+def _one(values: AbstractSet[object]) -> bool:
+    return len(values) == 1 and None not in values
 
 
 def _origins(ledger: Ledger) -> dict[Group, int]:

@@ -58,6 +58,7 @@ class Driver:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._half = asyncio.Event()
         self._done = 0
+        self._answered = 0
         self.ledger = Ledger()
 
     async def run(self) -> Ledger:
@@ -100,7 +101,7 @@ class Driver:
                     self.ledger.stalled.add(conversation.key)
         self._done += 1
         total = len(self._plan.conversations)
-        self._watcher.progress(self._done, total, len(self.ledger.turns))
+        self._watcher.progress(self._done, total, self._answered)
         if self._done * 2 >= total:
             self._half.set()
 
@@ -118,6 +119,7 @@ class Driver:
         self, gateway: Gateway, conversation: Conversation, chapter: int, session_id: str, *, hold: bool = False
     ) -> TurnDone:
         answer = await gateway.turn(conversation.key, session_id, idle=conversation.idle, hold=hold)
+        self._answered += not hold
         self.ledger.turns.append(Seen(gateway.name, conversation.key, chapter, answer, hold))
         return answer
 

@@ -128,7 +128,8 @@ class Gateway:
         stdin = self._process.stdin
         if stdin is None or self._reader.done():
             raise self._lost()
-        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
         try:
             stdin.write(_encode(what) + b"\n")
             reply = await future

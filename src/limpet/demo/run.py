@@ -15,6 +15,7 @@ from limpet.demo.drive import Driver, Watcher
 from limpet.demo.fleet import DemoFailed, Fleet
 from limpet.demo.plan import Plan
 from limpet.demo.protocol import Setup
+from limpet.errors import StoreUnavailable
 from limpet.keys import Keyspace, digest
 
 __all__ = ["CLAIM_TTL_MS", "GATEWAYS", "VICTIMS", "Killed", "Report", "fresh_namespace", "run", "sweep"]
@@ -28,6 +29,7 @@ PARTITIONS: Final = 16
 GRANULARITY_MS: Final = 50
 PAUSE_S: Final = IDLE_S + GRANULARITY_MS / 1000 + 0.25
 """A silence that is longer than the idle policy and the touch granularity together."""
+SWEEP_S: Final = 5.0
 LIMIT_S: Final = 180.0
 """Whatever hangs, ends."""
 
@@ -76,23 +78,19 @@ async def sweep(url: str, namespace: str, plan: Plan) -> None:
 
     What cannot be removed any more runs out after an hour, but for the few clocks of the namespace.
     """
-    from redis.exceptions import RedisError
-
-    from limpet.executors.open import open_topology
+    from limpet.coordinator import Limpet
 
     space = Keyspace(namespace, PARTITIONS)
     names = [space.record("conv", digest(conversation.key)) for conversation in plan.conversations]
     names += [name for number in range(PARTITIONS) for name in (space.clock(number), space.bound(number))]
-    topology = open_topology(url)
-    client = topology.client()
+    names += [space.config, space.workers]
+    client = Limpet.connect(url, namespace=namespace, partitions=PARTITIONS)
     try:
-        for name in (*names, space.config, space.workers):  # one by one: they lie in many slots
-            await client.unlink(name)
-    except RedisError:
-        return  # the demo itself has said that the store is gone
+        await asyncio.gather(*(client.executor.command("UNLINK", name, timeout_s=SWEEP_S, key=name) for name in names))
+    except StoreUnavailable:
+        return  # the run itself has said that the store is gone
     finally:
-        await client.aclose()
-        await topology.close()
+        await client.close()
 
 
 async def _run(plan: Plan, url: str, namespace: str, watcher: Watcher, clock: Clock) -> Report:
@@ -126,13 +124,17 @@ async def _run(plan: Plan, url: str, namespace: str, watcher: Watcher, clock: Cl
         raise KeyboardInterrupt from None
     failures = verdict(ledger)
     handovers = ledger.handovers
-    killed = ledger.kill and Killed(
-        gateway=ledger.kill.gateway,
-        pid=ledger.kill.pid,
-        claims=ledger.kill.claims,
-        handed_over=sum(each.heir_fence is not None and each.heir_fence > (each.fence or 0) for each in handovers),
-        late_confirms_refused=sum(each.late_refused for each in handovers),
-        seconds=round(max((each.seconds for each in handovers), default=0.0), 2),
+    killed = (
+        None
+        if ledger.kill is None
+        else Killed(
+            gateway=ledger.kill.gateway,
+            pid=ledger.kill.pid,
+            claims=ledger.kill.claims,
+            handed_over=sum(each.heir_fence is not None and each.heir_fence > (each.fence or 0) for each in handovers),
+            late_confirms_refused=sum(each.late_refused for each in handovers),
+            seconds=round(max((each.seconds for each in handovers), default=0.0), 2),
+        )
     )
     return Report(
         ok=not failures,

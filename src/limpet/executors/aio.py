@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import hiredis
@@ -18,7 +18,7 @@ from limpet.commands import Call
 from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
 from limpet.executors.breaker import Breaker
 from limpet.executors.durable import Committed, GroupCommit, Promise
-from limpet.executors.lane import Lane, LaneLost
+from limpet.executors.lane import Lane, LaneLost, Unreachable
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
 from limpet.instruments import Instruments
@@ -47,7 +47,9 @@ _REFUSALS: Final = {
     "WRONGPASS": "The store refuses the credentials in the URL.",
     "NOPERM": "The store's ACL denies this user a command or key of Limpet; grant what `limpet doctor` names.",
 }
-Send = Callable[[Lane, tuple[Any, ...], float], asyncio.Future[Any]]
+Send = Callable[[Lane, tuple[Any, ...], float, bool], asyncio.Future[Any]]
+MAX_DETOURS: Final = 5
+"""Redirections that one call follows at once; after that it pauses first, since two nodes may point at each other for a while."""
 BACKOFF_S: Final = 0.01
 MAX_BACKOFF_S: Final = 0.25
 
@@ -64,10 +66,10 @@ class AsyncExecutor:
         self.topology = topology
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self.breaker = Breaker(self._loop.time)
         self.flags_known = False
         self.replicas_seen = 0
         self._commits: WeakKeyDictionary[Lane, GroupCommit] = WeakKeyDictionary()
+        self._loading: WeakKeyDictionary[Lane, asyncio.Task[None]] = WeakKeyDictionary()
 
     async def run(self, call: Call[T], timeout_s: float) -> T:
         """Sends the call and parses the reply.
@@ -79,10 +81,11 @@ class AsyncExecutor:
         loop_time = self._loop.time
         start = loop_time()
         deadline = start + timeout_s
-        if not self.breaker.admits():
+        lane = self.topology.lane(call.keys[0], "shared")
+        breaker = lane.breaker if lane is not None else self.topology.breaker(call.keys[0])
+        if not breaker.admits():
             self.metrics.store_error("breaker_open")
             raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
-        lane = self.topology.lane(call.keys[0], "shared")
         try:
             if lane is None or lane.full():
                 reply = await self._persist(call, deadline, "shared", _plain)
@@ -92,10 +95,9 @@ class AsyncExecutor:
                 except (LaneLost, hiredis.ReplyError) as error:
                     reply = await self._persist(call, deadline, "shared", _plain, error, lane)
         except StoreUnavailable:
-            self.breaker.failed()
-            self.metrics.store_error("unavailable")
+            self._failed(call.keys[0], breaker)
             raise
-        self.breaker.succeeded()
+        breaker.succeeded()
         self.metrics.store_seconds(call.script.name, loop_time() - start)
         return call.parse(reply)
 
@@ -108,22 +110,27 @@ class AsyncExecutor:
         """
         start = self._loop.time()
         deadline = start + timeout_s
-        if not self.breaker.admits():
+        breaker = self.topology.breaker(call.keys[0])
+        if not breaker.admits():
             self.metrics.store_error("breaker_open")
             raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
 
-        def send(lane: Lane, command: tuple[Any, ...], until: float) -> asyncio.Future[Committed]:
-            return self._commit_of(lane).submit(command, until, promise)
+        def send(lane: Lane, command: tuple[Any, ...], until: float, asking: bool) -> asyncio.Future[Committed]:
+            return self._commit_of(lane).submit(command, until, promise, asking)
 
         try:
             committed: Committed = await self._persist(call, deadline, "durable", send)
         except StoreUnavailable:
-            self.breaker.failed()
-            self.metrics.store_error("unavailable")
+            self._failed(call.keys[0], breaker)
             raise
-        self.breaker.succeeded()
+        breaker.succeeded()
         self.metrics.store_seconds(call.script.name, self._loop.time() - start)
         return call.parse(committed.reply), committed.durable
+
+    def _failed(self, key: str, breaker: Breaker) -> None:
+        breaker.failed()
+        self.topology.suspect(key)
+        self.metrics.store_error("unavailable")
 
     def _commit_of(self, lane: Lane) -> GroupCommit:
         commit = self._commits.get(lane)
@@ -133,7 +140,7 @@ class AsyncExecutor:
 
     async def _persist(
         self,
-        call: Call[Any],
+        call: Call[Any] | _Words,
         deadline: float,
         kind: Kind,
         send: Send,
@@ -142,43 +149,60 @@ class AsyncExecutor:
     ) -> Any:
         """The slow path: connects, loads scripts, follows redirections, retries with jitter; all within the deadline."""
         key, backoff = call.keys[0], BACKOFF_S
-        detour: Lane | None = None
-        again = False
+        again, detours = False, 0
         while True:
             again = again or isinstance(error, LaneLost)
-            if isinstance(error, hiredis.ReplyError):
-                message = str(error)
-                word = message.partition(" ")[0]
-                if word == "NOSCRIPT" and lane is not None:
-                    await self._load(call, lane, deadline)
-                    detour = lane
-                elif word in _TRANSIENT:
-                    detour = await self.topology.redirected(key, message, deadline - self._loop.time())
-                    if detour is not None and word == "ASK":
-                        detour.send(("ASKING",), deadline).add_done_callback(_seen)
-                else:
-                    raise self._refusal(message) from error
-            if error is not None and detour is None:
-                self.metrics.store_error("lost" if isinstance(error, LaneLost) else "transient")
-                await self._pause(backoff * (0.5 + random.random()), deadline)
-                backoff = min(backoff * 2, MAX_BACKOFF_S)
+            detour: Lane | None = None
+            asking = False
             try:
+                if isinstance(error, hiredis.ReplyError):
+                    message = _bare(str(error))
+                    word = message.partition(" ")[0]
+                    if word == "NOSCRIPT" and lane is not None and isinstance(call, Call):
+                        await self._loaded(call, lane, deadline)
+                        detour = lane
+                    elif word in _TRANSIENT:
+                        left = max(deadline - self._loop.time(), 0.001)
+                        detour = await self.topology.redirected(key, message, kind, lane, left)
+                        asking = word == "ASK"
+                    else:
+                        raise self._refusal(message) from error
+                elif isinstance(error, LaneLost):
+                    self.topology.suspect(key)
+                detours = detours + 1 if detour is not None else 0
+                if error is not None and (detour is None or detours > MAX_DETOURS):
+                    self.metrics.store_error("lost" if isinstance(error, LaneLost) else "transient")
+                    await self._pause(backoff * (0.5 + random.random()), deadline, error)
+                    backoff = min(backoff * 2, MAX_BACKOFF_S)
                 left = deadline - self._loop.time()
                 if left <= 0:
                     raise StoreUnavailable("The store did not answer within the deadline; retry with the same request id.")
-                lane, detour = detour or await self.topology.connect(key, kind, left), None
+                lane = detour if detour is not None else await self.topology.connect(key, kind, left)
                 await lane.room(deadline)
-                return await send(lane, call.command(flags_known=self.flags_known, again=again), deadline)
-            except (LaneLost, hiredis.ReplyError) as failure:
+                return await send(lane, call.command(flags_known=self.flags_known, again=again), deadline, asking)
+            except (LaneLost, Unreachable, hiredis.ReplyError) as failure:
+                if isinstance(failure, Unreachable) and self._loop.time() >= deadline:
+                    raise
                 error = failure
 
-    async def _pause(self, seconds: float, deadline: float) -> None:
+    async def _pause(self, seconds: float, deadline: float, error: Exception) -> None:
         if self._loop.time() + seconds >= deadline:
-            raise StoreUnavailable("The store could not be reached within the deadline; retry with the same request id.")
+            why = f" {error}" if isinstance(error, Unreachable) else ""
+            raise StoreUnavailable(
+                f"The store could not be reached within the deadline; retry with the same request id.{why}"
+            ) from error
         await asyncio.sleep(seconds)
 
+    async def _loaded(self, call: Call[Any], lane: Lane, deadline: float) -> None:
+        """The node lacks our scripts (new, flushed, or just promoted): gives it all of them, once for all calls that met that."""
+        task = self._loading.get(lane)
+        if task is None or task.done():
+            task = self._loading[lane] = self._loop.create_task(self._load(call, lane, deadline))
+        await asyncio.wait({task}, timeout=max(deadline - self._loop.time(), 0.001))
+        if task.done():
+            task.result()
+
     async def _load(self, call: Call[Any], lane: Lane, deadline: float) -> None:
-        """The node lacks our scripts (new, flushed, or just promoted): gives it all of them."""
         self.metrics.store_error("noscript")
         wanted = [call.script, *(script(name) for name in NAMES)]
         texts = dict.fromkeys(each.variant(self.flags_known)[1] for each in wanted)
@@ -187,8 +211,7 @@ class AsyncExecutor:
         if isinstance(results[0], BaseException):
             if isinstance(results[0], hiredis.ReplyError):
                 raise self._refusal(str(results[0]))
-            if not isinstance(results[0], LaneLost):
-                raise results[0]
+            raise results[0]
 
     def _refusal(self, message: str) -> LimpetError:
         typed = error_for_word(message)
@@ -201,34 +224,58 @@ class AsyncExecutor:
         return StoreCorrupt(f"A script failed in the store, which it never should: {message}")
 
     async def command(self, *words: str | int, timeout_s: float, key: str = "") -> Any:
-        """One plain command (INFO, TIME ...) to the node of ``key``. Raises StoreUnavailable, also when the node refuses it."""
-        deadline = self._loop.time() + timeout_s
-        lane = await self.topology.connect(key, "shared", timeout_s)
+        """One plain command that may be repeated (INFO, TIME ...) to the node of ``key``; "" for any primary.
+
+        Raises StoreUnavailable, also when the node refuses it.
+        """
+        call = _Words((key,), words)
         try:
-            return await lane.send(words, deadline)
-        except LaneLost as error:
-            raise StoreUnavailable("The connection to the store was lost; try again.") from error
-        except hiredis.ReplyError as error:
-            raise StoreUnavailable(f"The store refuses {words[0]}: {error}.") from error
+            return await self._persist(call, self._loop.time() + timeout_s, "shared", _plain)
+        except StoreUnavailable:
+            self.topology.suspect(key)
+            raise
+        except LimpetError as error:
+            raise StoreUnavailable(f"The store refuses {words[0]}: {error.__cause__ or error}.") from error
+
+    async def ask_all(self, *words: str | int, timeout_s: float) -> dict[str, Any]:
+        """The same, to every primary at once: what each that answered said, by its text in :meth:`Topology.primaries`.
+
+        Raises StoreUnavailable when none did.
+        """
+        if self.topology.primaries() == [""]:
+            # Perhaps a cluster whose map has not been read yet; one answer later it has been.
+            await self.topology.connect("", "shared", timeout_s)
+        keys = self.topology.primaries()
+        asked = (self.command(*words, timeout_s=timeout_s, key=key) for key in keys)
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        answered: dict[str, Any] = {}
+        for key, reply in zip(keys, replies, strict=True):
+            if not isinstance(reply, BaseException):
+                answered[key] = reply
+            elif not isinstance(reply, StoreUnavailable):
+                raise reply
+        if not answered:
+            raise next(reply for reply in replies if isinstance(reply, StoreUnavailable))
+        return answered
 
     async def learn_version(self, timeout_s: float) -> None:
-        """Finds out whether the server knows script flags (7.0 and later), so that read-only scripts are marked as such."""
-        info = parse_info(await self.command("INFO", "server", timeout_s=timeout_s))
-        version = info.get("valkey_version") or info.get("redis_version", "0")
-        self.flags_known = int(version.partition(".")[0] or 0) >= 7
+        """Finds out whether all servers know script flags (7.0 and later), so that read-only scripts are marked as such."""
+        replies = await self.ask_all("INFO", "server", timeout_s=timeout_s)
+        infos = [parse_info(reply) for reply in replies.values()]
+        versions = [info.get("valkey_version") or info.get("redis_version", "0") for info in infos]
+        self.flags_known = all(int(version.partition(".")[0] or 0) >= 7 for version in versions)
 
     async def count_replicas(self, timeout_s: float) -> int:
-        """The most replicas that any primary has had so far. Raises StoreUnavailable."""
-        for key in self.topology.primaries():
-            info = parse_info(await self.command("INFO", "replication", timeout_s=timeout_s, key=key))
-            self.replicas_seen = max(self.replicas_seen, int(info.get("connected_slaves", 0)))
+        """The most replicas that any primary has had so far. Raises StoreUnavailable when no primary answers."""
+        for reply in (await self.ask_all("INFO", "replication", timeout_s=timeout_s)).values():
+            self.replicas_seen = max(self.replicas_seen, int(parse_info(reply).get("connected_slaves", 0)))
         return self.replicas_seen
 
     async def ping(self, timeout_s: float) -> float:
-        """Seconds for one round trip on the shared lane. Raises StoreUnavailable."""
+        """Seconds for one round trip to the slowest primary that answers. Raises StoreUnavailable when none does."""
         start = self._loop.time()
-        await self.command("PING", timeout_s=timeout_s)
-        self.breaker.succeeded()
+        for key in await self.ask_all("PING", timeout_s=timeout_s):
+            self.topology.breaker(key).succeeded()
         return self._loop.time() - start
 
     async def close(self) -> None:
@@ -236,11 +283,25 @@ class AsyncExecutor:
         await self.topology.close()
 
 
-def _plain(lane: Lane, command: tuple[Any, ...], deadline: float) -> asyncio.Future[Any]:
-    return lane.send(command, deadline)
+class _Words(NamedTuple):
+    """A plain command, where a script call is expected."""
+
+    keys: tuple[str]
+    words: tuple[str | int, ...]
+
+    def command(self, *, flags_known: bool = False, again: bool = False) -> tuple[str | int, ...]:
+        """What goes on the wire."""
+        return self.words
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Marks a reply that nobody awaits as looked at."""
-    if not future.cancelled():
-        future.exception()
+def _plain(lane: Lane, command: tuple[Any, ...], deadline: float, asking: bool) -> asyncio.Future[Any]:
+    return lane.send_asking(command, deadline) if asking else lane.send(command, deadline)
+
+
+def _bare(message: str) -> str:
+    """Redis 6.2 wraps what a command in a script answered: ``ERR Error running script (...): @user_script:7: -READONLY ...``."""
+    if message.startswith("ERR Error running script"):
+        _, found, inner = message.partition(": -")
+        if found:
+            return inner
+    return message

@@ -46,19 +46,25 @@ class Committed(NamedTuple):
     durable: bool
 
 
+_Queued = tuple[tuple[Any, ...], float, Promise, bool, asyncio.Future[Committed]]
+
+
 class GroupCommit:
     """The queue in front of one durable lane."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._loop = asyncio.get_running_loop()
-        self._queue: list[tuple[tuple[Any, ...], float, Promise, asyncio.Future[Committed]]] = []
+        self._queue: list[_Queued] = []
         self._committing: asyncio.Task[None] | None = None
 
-    def submit(self, command: tuple[Any, ...], deadline: float, promise: Promise) -> asyncio.Future[Committed]:
-        """The future gets the reply and the verdict, or what :meth:`Lane.send` gives instead of a reply."""
+    def submit(
+        self, command: tuple[Any, ...], deadline: float, promise: Promise, asking: bool = False
+    ) -> asyncio.Future[Committed]:
+        """The future gets the reply and the verdict, or what :meth:`Lane.send` gives instead of a reply. ``asking``: see
+        :meth:`Lane.send_asking`."""
         future: asyncio.Future[Committed] = self._loop.create_future()
-        self._queue.append((command, deadline, promise, future))
+        self._queue.append((command, deadline, promise, asking, future))
         if self._committing is None:
             self._committing = self._loop.create_task(self._commit_all())
         return future
@@ -74,11 +80,15 @@ class GroupCommit:
                 if not future.done():
                     future.set_exception(LaneLost())
 
-    async def _commit(self, batch: list[tuple[tuple[Any, ...], float, Promise, asyncio.Future[Committed]]]) -> None:
+    async def _commit(self, batch: list[_Queued]) -> None:
         now = self._loop.time()
-        replies = [self._lane.send(command, deadline) for command, deadline, _, _ in batch]
-        promise = max((promise for _, _, promise, _ in batch), key=lambda each: each.replicas)
-        latest = max(deadline for _, deadline, _, _ in batch)
+        lane = self._lane
+        replies = [
+            lane.send_asking(command, deadline) if asking else lane.send(command, deadline)
+            for command, deadline, _, asking, _ in batch
+        ]
+        promise = max((promise for _, _, promise, _, _ in batch), key=lambda each: each.replicas)
+        latest = max(deadline for _, deadline, _, _, _ in batch)
         timeout_ms = max(1, min(WAIT_MS, int((latest - now) * 1000)))
         waited = self._lane.send(promise.command(timeout_ms), latest)
         results = await asyncio.gather(*replies, return_exceptions=True)
@@ -86,7 +96,7 @@ class GroupCommit:
             acknowledged = await waited
         except (hiredis.ReplyError, LaneLost, StoreUnavailable):
             acknowledged = None
-        for (_, _, wanted, future), result in zip(batch, results, strict=True):
+        for (_, _, wanted, _, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
             if isinstance(result, BaseException):

@@ -16,14 +16,16 @@ from typing import Any, Final
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
 from limpet.errors import StoreUnavailable
+from limpet.executors.breaker import Breaker
 
-__all__ = ["Connector", "Lane", "LaneLost", "ReplyError"]
+__all__ = ["Check", "Connector", "Lane", "LaneLost", "ReplyError", "Unreachable"]
 
 ReplyError = hiredis.ReplyError
 Connector = Callable[[], AbstractConnection]
+Check = Callable[[AbstractConnection], Awaitable[None]]
 
 MAX_IN_FLIGHT: Final = 4096
 """Calls waiting for their reply on one lane; more wait for their turn, in order."""
@@ -37,11 +39,21 @@ class LaneLost(Exception):
     """The connection went away; whether the call took effect is unknown."""
 
 
+class Unreachable(StoreUnavailable):
+    """No connection just now: nothing was sent, and within the deadline it is tried again."""
+
+
 class Lane(asyncio.Protocol):
     """A connection in use. Made by :meth:`open`; not usable again once lost."""
 
-    def __init__(self, connection: AbstractConnection, on_batch: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        on_batch: Callable[[int], None] | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.breaker = breaker or Breaker(self._loop.time)
         self._reader = hiredis.Reader()
         self._pending: deque[tuple[asyncio.Future[Any], float, float]] = deque()
         self._out: list[bytes] = []
@@ -61,17 +73,35 @@ class Lane(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     @classmethod
-    async def open(cls, connector: Connector, *, timeout_s: float, on_batch: Callable[[int], None] | None = None) -> Lane:
-        """Connects. Raises StoreUnavailable (cannot connect, refused, wrong credentials, too slow)."""
+    async def open(
+        cls,
+        connector: Connector,
+        *,
+        timeout_s: float,
+        on_batch: Callable[[int], None] | None = None,
+        breaker: Breaker | None = None,
+        check: Check | None = None,
+    ) -> Lane:
+        """Connects. ``check`` may look at the connection first, and refuse it.
+
+        Raises Unreachable (cannot connect, too slow), or StoreUnavailable for what no retry mends (wrong credentials).
+        """
         connection = connector()
         try:
             async with asyncio.timeout(timeout_s):
                 await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+                if check is not None:
+                    await check(connection)
+            return cls(connection, on_batch, breaker)
         except TimeoutError:
-            raise StoreUnavailable(f"The store did not take a connection within {timeout_s:.3g} s; check that it runs.") from None
+            raise Unreachable(f"The store did not take a connection within {timeout_s:.3g} s; check that it runs.") from None
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            raise StoreUnavailable(f"The store refuses the credentials in its URL: {error}.") from error
         except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Cannot connect to the store: {error}. Check its address and credentials.") from error
-        return cls(connection, on_batch)
+            raise Unreachable(f"Cannot connect to the store: {error}. Check its address and that it runs.") from error
+        finally:
+            if connection._writer is not None:  # not handed over: it failed, or we were cancelled
+                await connection.disconnect(nowait=True)
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -99,6 +129,11 @@ class Lane(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
         return future
+
+    def send_asking(self, command: tuple[Any, ...], deadline: float) -> asyncio.Future[Any]:
+        """The same behind an ASKING, with nothing in between: how a slot's next owner is asked while the slot moves."""
+        self.send(("ASKING",), deadline).add_done_callback(_seen)
+        return self.send(command, deadline)
 
     async def room(self, deadline: float) -> None:
         """Waits, in order, until the lane may take one more call. Raises StoreUnavailable past the deadline."""
@@ -202,3 +237,9 @@ class Lane(asyncio.Protocol):
         self.lost = True
         self._transport.abort()
         return self._closed
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Marks a reply that nobody awaits as looked at."""
+    if not future.cancelled():
+        future.exception()

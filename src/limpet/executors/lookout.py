@@ -57,7 +57,7 @@ class Lookout:
 
     def _start(self) -> None:
         self._wake.set()
-        if self._task is None and not self._closed:
+        if not self._closed and (self._task is None or self._task.done()):
             self._task = self._loop.create_task(self._run())
 
     async def _run(self) -> None:

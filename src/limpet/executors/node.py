@@ -118,7 +118,8 @@ class Node:
     def client(self) -> NodeClient:
         """A redis-py client to this node; the caller closes it."""
         arguments = {**self._url.arguments(self.address), "retry": Retry(NoBackoff(), 0)}
-        client = NodeClient.from_pool(ConnectionPool(connection_class=self._url.connection_class, **arguments))
+        client = NodeClient(connection_pool=ConnectionPool(connection_class=self._url.connection_class, **arguments))
+        client.auto_close_connection_pool = True  # as redis-py's from_pool does, whose type forgets the class
         self._clients.add(client)
         return client
 

@@ -190,7 +190,9 @@ def _parameters(query: str, variant: str) -> tuple[dict[str, Any], dict[str, Any
         if name not in known:
             close = difflib.get_close_matches(name, known, 1, 0.75)
             hint = f", perhaps meant as {close[0]}" if close else ""
-            raise _invalid(f"has a query parameter that is not known (number {position}{hint}); known are {', '.join(sorted(known))}")
+            raise _invalid(
+                f"has a query parameter that is not known (number {position}{hint}); known are {', '.join(sorted(known))}"
+            )
         try:
             options[name] = known[name](value)
         except ValueError:

@@ -1,0 +1,28 @@
+-- worker_heartbeat: a worker is alive. Only its own incarnation may say so.
+--
+-- KEYS[1] -> limpet:{<ns>}:workers (hash: worker -> state)
+-- --
+-- ARGV[1] -> struct '>I8': now_us (0 but in tests); then MessagePack {worker, incarnation or '' (not checked)}
+-- --
+-- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}
+-- Errors -> UNKNOWN_WORKER, OTHER_INCARNATION
+-- Complexity -> O(1), 3 redis.calls (TIME, HGET, HSET).
+local workers_key = KEYS[1]
+-- @include read_time
+local override = struct.unpack('>I8', ARGV[1])
+local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
+local worker, incarnation = args[1], args[2]
+local now = read_time(override)
+
+local stored = redis.call('HGET', workers_key, worker)
+if not stored then
+  return redis.error_reply('UNKNOWN_WORKER no worker of that name is registered; register it')
+end
+local state = cmsgpack.unpack(stored)
+if incarnation ~= '' and state[4] ~= incarnation then
+  return redis.error_reply('OTHER_INCARNATION the worker has been registered anew under another incarnation; this one is over')
+end
+state[9] = now
+local packed = cmsgpack.pack(state)
+redis.call('HSET', workers_key, worker, packed)
+return struct.pack('>BI8', 0xcf, now) .. packed

@@ -1,0 +1,31 @@
+-- worker_mark: a worker is to be drained, or no longer, or is taken out. Idempotent.
+--
+-- KEYS[1] -> limpet:{<ns>}:workers (hash: worker -> state)
+-- --
+-- ARGV[1] -> struct '>I8': now_us (0 but in tests); then MessagePack {worker, 'drain' | 'undrain' | 'remove', channel}
+-- --
+-- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}: as it is now, or
+--            as it was when it was removed
+-- Errors -> UNKNOWN_WORKER
+-- Complexity -> O(1), 4 redis.calls (TIME, HGET, HSET or HDEL, PUBLISH).
+local workers_key = KEYS[1]
+-- @include read_time
+local override = struct.unpack('>I8', ARGV[1])
+local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
+local worker, verb, channel = args[1], args[2], args[3]
+local now = read_time(override)
+
+local stored = redis.call('HGET', workers_key, worker)
+if not stored then
+  return redis.error_reply('UNKNOWN_WORKER no worker of that name is registered; register it')
+end
+local state = cmsgpack.unpack(stored)
+if verb == 'remove' then
+  redis.call('HDEL', workers_key, worker)
+else
+  state[7] = verb == 'drain' and 1 or 0
+  stored = cmsgpack.pack(state)
+  redis.call('HSET', workers_key, worker, stored)
+end
+redis.call('PUBLISH', channel, cmsgpack.pack({ 'worker', 'work', '', 0, now, worker, verb }))
+return struct.pack('>BI8', 0xcf, now) .. stored

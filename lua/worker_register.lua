@@ -1,0 +1,33 @@
+-- worker_register: a worker comes, comes back, or changes its address, capacity or labels. Counts as a heartbeat. Another
+-- incarnation is another worker: whatever was said of the old one (draining) is not said of it.
+--
+-- KEYS[1] -> limpet:{<ns>}:workers (hash: worker -> state)
+-- --
+-- ARGV[1] -> struct '>I8': now_us (0 but in tests); then MessagePack
+--            {worker, pool, address, capacity, incarnation, labels (map), heartbeat ttl_us or 0 (static: never gone), channel,
+--            most workers allowed}
+-- --
+-- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}
+-- Errors -> TOO_MANY_WORKERS
+-- Complexity -> O(1), at most 5 redis.calls (TIME, HGET, HLEN, HSET, PUBLISH).
+local workers_key = KEYS[1]
+-- @include read_time
+local override = struct.unpack('>I8', ARGV[1])
+local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
+local worker, incarnation, channel, most = args[1], args[5], args[8], args[9]
+local now = read_time(override)
+
+local stored = redis.call('HGET', workers_key, worker)
+local old = stored and cmsgpack.unpack(stored)
+if not old and redis.call('HLEN', workers_key) >= most then
+  return redis.error_reply('TOO_MANY_WORKERS the namespace has as many workers as it may; remove those that are gone')
+end
+local same = old and old[4] == incarnation
+local state = cmsgpack.pack({
+  args[2], args[3], args[4], incarnation, args[6], args[7], same and old[7] or 0, same and old[8] or now, now,
+})
+redis.call('HSET', workers_key, worker, state)
+if not same then
+  redis.call('PUBLISH', channel, cmsgpack.pack({ 'worker', 'work', '', 0, now, worker, 'registered' }))
+end
+return struct.pack('>BI8', 0xcf, now) .. state
