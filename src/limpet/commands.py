@@ -40,6 +40,8 @@ FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE = 1, 2, 4
 MAX_BIND_TTL_MS: Final = 31_536_000_000
 MAX_CLAIM_TTL_MS: Final = 3_600_000
 MAX_WAIT_MS: Final = 30_000
+RESPONSE_TTL_MS: Final = 86_400_000
+"""How long a response id leads to its conversation: a day (design, section 4)."""
 MAX_EXCLUDED: Final = 64
 
 
@@ -489,6 +491,18 @@ class Commands:
     def workers(self, *, now_us: int = 0) -> Call[Snapshot]:
         """Every worker."""
         return Call(script("worker_list"), (self.keyspace.workers,), (struct.pack(">Q", now_us),), read_list)
+
+    # -- response chains -----------------------------------------------------------------------------------------------
+
+    def link_response(self, response_id: str, key: str) -> Call[bool]:
+        """A response belongs to the conversation ``key``, for a day."""
+        name = self.keyspace.resp(digest(response_id))
+        return Call(script("response_link"), (name,), (key, RESPONSE_TTL_MS), bool)
+
+    def find_response(self, response_id: str) -> Call[str | None]:
+        """The conversation key of a response, or None."""
+        name = self.keyspace.resp(digest(response_id))
+        return Call(script("response_find"), (name,), (), lambda reply: reply.decode() if reply else None)
 
     # -- durability ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from limpet.results import Binding, Resolution
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from limpet.coordinator import Limpet
+    from limpet.binding_calls import BindingCalls
 
 __all__ = ["Turn"]
 
@@ -37,7 +37,9 @@ class Turn:
     stale, and its worker should refuse it by its fence.
     """
 
-    def __init__(self, client: Limpet, resolve: Callable[[], Awaitable[Resolution]], key: str | None, session_id: str) -> None:
+    def __init__(
+        self, client: BindingCalls, resolve: Callable[[], Awaitable[Resolution]], key: str | None, session_id: str
+    ) -> None:
         self._client = client
         self._resolve = resolve
         self._key = key

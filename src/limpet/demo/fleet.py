@@ -138,7 +138,7 @@ class Gateway:
             if not self._asked:
                 self._quiet.set()
         if isinstance(what, Setup) and isinstance(reply, Failed):
-            raise DemoFailed(f"{self.name}: {reply.message}")
+            raise DemoFailed(f"{self.name} could not start: {reply.message}")
         return reply
 
     async def _read(self) -> None:

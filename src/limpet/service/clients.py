@@ -134,6 +134,12 @@ class Client(Protocol):
     ) -> Binding:
         """Claim anew."""
 
+    async def link_response(self, response_id: str, key: str) -> None:
+        """A response belongs to that conversation."""
+
+    async def key_of_response(self, response_id: str) -> str | None:
+        """The conversation of a response."""
+
     async def health(self) -> Health:
         """The checks of ``/readyz``."""
 

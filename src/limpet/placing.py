@@ -1,0 +1,116 @@
+"""Where a binding goes: proposing a worker before the store decides, and moving off one that is lost afterwards."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from limpet.commands import Answer, Bind, Call, Target
+from limpet.errors import StaleFence
+from limpet.plumbing import Plumbing
+from limpet.registry import Registry
+from limpet.results import Binding, Resolution
+
+__all__ = ["Placing"]
+
+
+class _Placed(NamedTuple):
+    bind: Bind
+    incarnation: str = ""
+    proposed: str | None = None
+
+
+class Placing(Plumbing):
+    """Proposals and rebinds, by this replica's view of the workers."""
+
+    def _workers_view(self) -> Registry:
+        """The view of the workers, kept fresh from its first use on."""
+        if self._registry is None:
+            self._prepare()
+            assert self._hub is not None
+            self._registry = Registry(lambda: self._run(self.commands.workers()), self.bindings_by_worker, self._monotonic)
+            self._hub.listeners.append(self._registry.on_event)
+            self._hub.start()
+        return self._registry
+
+    async def _propose(self, bind: Bind, target: Target, exclude: tuple[str, ...] = ()) -> _Placed:
+        """The bind with a worker of its pool proposed, and the incarnation that worker has now. The caller's candidate stays."""
+        if bind.pool is None:
+            return _Placed(bind)
+        view = self._workers_view()
+        await view.ready(self._deadline_s / 2)
+        proposed = None
+        if bind.worker is None:
+            proposed = view.propose(bind.pool, target.digest, (*bind.exclude, *exclude))
+            if proposed is None:
+                return _Placed(bind)
+            bind = msgspec.structs.replace(bind, worker=proposed)
+        known = view.snapshot.workers.get(bind.worker or "") if view.snapshot is not None else None
+        return _Placed(bind, known.incarnation if known else "", proposed)
+
+    def _account(self, placed: _Placed, binding: Binding | None) -> None:
+        """What was proposed counts only if it became a binding; what was bound without a proposal counts too."""
+        view = self._registry
+        if view is None:
+            return
+        bound = binding.worker if binding is not None and binding.action == "bind" else None
+        if placed.proposed is not None and bound != placed.proposed:
+            view.unbound(placed.proposed)
+        if bound is not None and bound != placed.proposed:
+            view.bound(bound)
+
+    async def _settle_worker(self, answer: Answer, bind: Bind, target: Target) -> Answer:
+        """After the store's decision: counts our own bind, moves a binding off a worker that is gone, draining or reincarnated,
+        and says where the worker is."""
+        view = self._registry
+        resolution: Resolution = answer.result
+        binding = resolution.binding
+        if view is None or view.snapshot is None or binding is None:
+            return answer
+        if binding.action == "continue":
+            why = view.snapshot.condemns(binding, bind.pool)
+            if why is not None:
+                binding = await self._move(binding, bind, target, why)
+        known = view.snapshot.workers.get(binding.worker or "")
+        if known is not None and known.address:
+            binding = msgspec.structs.replace(binding, address=known.address)
+        if binding is resolution.binding:
+            return answer
+        return answer._replace(result=msgspec.structs.replace(resolution, binding=binding))
+
+    async def _move(self, binding: Binding, bind: Bind, target: Target, why: str) -> Binding:
+        """Rebinds, by compare-and-set; the loser follows the winner."""
+        fence = binding.fence or 0
+        own = msgspec.structs.replace(bind, worker=None) if bind.worker == binding.worker else bind
+        placed = await self._propose(own, target, (binding.worker or "",))
+        rid = self._request_id()
+
+        def build(durable: bool) -> Call[Answer]:
+            return self.commands.rebind(
+                target,
+                fence,
+                why,
+                worker=placed.bind.worker or "",
+                incarnation=placed.incarnation,
+                holder=bind.holder or "",
+                claim_ttl_ms=bind.claim_ttl_ms or 0,
+                request_id=rid,
+                durable=durable,
+            )
+
+        try:
+            moved: Binding = (await self._decide(build, target, False)).result
+        except StaleFence as lost:
+            self._account(placed, None)
+            return lost.binding or binding
+        except BaseException:
+            self._account(placed, None)
+            raise
+        self._account(placed, moved)
+        self._instruments.bind("rebound")
+        if bind.commit and moved.fence is not None:
+            confirm = self.commands.confirm(target, moved.fence, ttl_ms=bind.ttl_ms or 0, request_id=self._request_id())
+            committed: Binding = (await self._run(confirm)).result
+            moved = msgspec.structs.replace(committed, action="bind", rebound=True)
+        return moved

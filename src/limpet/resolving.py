@@ -1,0 +1,251 @@
+"""The turn: resolve in all its forms (design, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+import structlog
+
+from limpet.commands import Answer, Bind, Call, Target
+from limpet.errors import InvalidRequest, NotDurable, StoreUnavailable
+from limpet.keys import digest
+from limpet.placing import Placing
+from limpet.policy import NONE, Policy
+from limpet.results import Resolution
+from limpet.validate import check_epoch, check_request_id, check_text
+
+__all__ = ["KINDS", "Kind", "Resolving"]
+
+log = structlog.get_logger("limpet")
+
+Kind = Literal["turn", "fork", "delegate", "tool", "background"]
+KINDS: Final = ("turn", "fork", "delegate", "tool", "background")
+
+
+class Resolving(Placing):
+    """Resolves turns: declared or physical, memoised, waiting, degraded."""
+
+    # -- the turn ------------------------------------------------------------------------------------------------------
+
+    async def resolve(
+        self,
+        key: str | None = None,
+        *,
+        session_id: str,
+        kind: Kind = "turn",
+        parent_key: str | None = None,
+        policy: Policy | Mapping[str, object] | None = None,
+        exempt: bool = False,
+        seen_epoch: int | None = None,
+        bind: Bind | Mapping[str, object] | bool | None = None,
+        request_id: str | None = None,
+        require_durable: bool = False,
+    ) -> Resolution:
+        """Where this turn belongs: its epoch and scope, and with ``bind`` its worker.
+
+        Never fails because of the store: without an answer within the deadline it gives the physical scope, ``degraded`` (G7).
+        Only ``kind="turn"`` with a key uses the declared scope; the rest use the physical one, and touch no store unless
+        ``bind`` is asked for.
+
+        Args:
+            key: the conversation key, stable over per-response ids.
+            session_id: the caller's own, possibly per-response, id.
+            kind: turn, fork, delegate, tool or background.
+            parent_key: for a fork: whose scope to return beside its own.
+            policy: when idleness or a new day begins a new conversation; none by default.
+            exempt: an active background process: idle and daily do not fire.
+            seen_epoch: the epoch that the caller remembers, so that a lost advance is noticed.
+            bind: True, or what the binding is to be like.
+            request_id: repeats of one request get its first result.
+            require_durable: raise when a decision is not acknowledged by a replica.
+
+        Raises:
+            InvalidRequest, ImplausibleEpoch, NotDurable.
+        """
+        check_text(session_id, "session_id")
+        if kind not in KINDS:
+            raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}.", field="kind")
+        chosen = NONE if policy is None else Policy.parse(policy)
+        binding = None if bind is None else Bind.parse(bind)
+        seen = 0 if seen_epoch is None else check_epoch(seen_epoch, "seen_epoch")
+        if request_id is not None:
+            check_request_id(request_id)
+        if key is not None:
+            check_text(key, "key")
+        if parent_key is not None:
+            check_text(parent_key, "parent_key")
+        if key is None or kind != "turn":
+            return await self._resolve_physical(session_id, parent_key, binding, request_id, require_durable)
+
+        memo = self._memo
+        if memo is None:
+            return await self._resolve_declared(key, session_id, chosen, exempt, seen, binding, request_id, require_durable)
+        if request_id is None and memo.up:
+            hit = memo.get(key, self._monotonic(), chosen, binding is not None, seen, self._clock.now)
+            if hit is not None:
+                self._instruments.memo("hit")
+                return hit if hit.session_id == session_id else msgspec.structs.replace(hit, session_id=session_id)
+        self._instruments.memo("miss" if memo.up else "bypass")
+        dig = digest(key)
+        token = memo.ask(dig)
+        kept: Resolution | None = None
+        try:
+            resolution = await self._resolve_declared(key, session_id, chosen, exempt, seen, binding, request_id, require_durable)
+            if not resolution.degraded:
+                kept = msgspec.structs.replace(resolution, created=False) if resolution.created else resolution
+            return resolution
+        finally:
+            memo.answer(key, dig, token, kept, self._monotonic(), self._clock.now())
+
+    async def _resolve_declared(
+        self,
+        key: str,
+        session_id: str,
+        policy: Policy,
+        exempt: bool,
+        seen: int,
+        bind: Bind | None,
+        request_id: str | None,
+        require_durable: bool,
+    ) -> Resolution:
+        target = self.commands.declared(key)
+
+        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
+            return self.commands.resolve(
+                target,
+                session_id=session_id,
+                policy=policy,
+                now=self._clock.now() if policy.daily is not None else None,
+                exempt=exempt,
+                seen_epoch=seen,
+                remembered_epoch=self._memory.recall(target.digest),
+                bind=bind,
+                request_id=rid,
+                look_up=request_id is not None,
+                durable=durable,
+                incarnation=incarnation,
+            )
+
+        rid = self._request_id() if request_id is None else request_id
+        try:
+            answer = await self._turn(build, target, bind, require_durable)
+        except NotDurable:
+            raise
+        except StoreUnavailable as error:
+            return self._degraded(key, session_id, error)
+        resolution: Resolution = answer.result
+        self._count_turn(resolution, answer, bind)
+        return resolution
+
+    async def _resolve_physical(
+        self, session_id: str, parent_key: str | None, bind: Bind | None, request_id: str | None, require_durable: bool
+    ) -> Resolution:
+        parent_scope, degraded = None, False
+        if parent_key is not None:
+            try:
+                parent = await self.peek(parent_key)
+                parent_scope = parent.scope if parent is not None else None
+            except StoreUnavailable:
+                degraded = True
+        if bind is None:
+            self._instruments.resolution(self.namespace, "physical", "degraded" if degraded else "continued")
+            scope = self.commands.physical_scope(session_id)
+            return Resolution(None, session_id, None, None, scope, "physical", parent_scope=parent_scope, degraded=degraded)
+        target = self.commands.physical(session_id)
+        rid = self._request_id() if request_id is None else request_id
+
+        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
+            return self.commands.resolve(
+                target,
+                session_id=session_id,
+                bind=bind,
+                request_id=rid,
+                look_up=request_id is not None,
+                durable=durable,
+                incarnation=incarnation,
+            )
+
+        try:
+            answer = await self._turn(build, target, bind, require_durable)
+        except NotDurable:
+            raise
+        except StoreUnavailable as error:
+            return msgspec.structs.replace(self._degraded(None, session_id, error), parent_scope=parent_scope)
+        resolution: Resolution = answer.result
+        self._count_turn(resolution, answer, bind)
+        return msgspec.structs.replace(resolution, parent_scope=parent_scope, degraded=degraded) if parent_key else resolution
+
+    async def _turn(
+        self, build: Callable[[bool, Bind | None, str], Call[Answer]], target: Target, bind: Bind | None, require_durable: bool
+    ) -> Answer:
+        """Resolves; with a bind proposes a worker first, waits for another's claim if the caller wants that, and afterwards sees
+        to it that the worker can go on."""
+        guess = self._memory.recall(target.digest) == 0  # the first turn here is likely to create or claim
+        if bind is None:
+            return await self._decide(lambda durable: build(durable, None, ""), target, require_durable, guess_durable=guess)
+        placed = await self._propose(bind, target)
+        try:
+
+            async def ask() -> Answer:
+                return await self._decide(
+                    lambda durable: build(durable, placed.bind, placed.incarnation), target, require_durable, guess_durable=guess
+                )
+
+            answer = await (self._ask_and_wait(ask, target, bind.wait_ms / 1000) if bind.wait_ms else ask())
+        except BaseException:
+            self._account(placed, None)
+            raise
+        if self._registry is None:
+            return answer
+        self._account(placed, answer.result.binding)
+        return await self._settle_worker(answer, bind, target)
+
+    async def _ask_and_wait(self, ask: Callable[[], Awaitable[Answer]], target: Target, wait_s: float) -> Answer:
+        """Waits for another's claim: woken by the event and not by polling; at the claim's deadline too, since the claimer may
+        have died, and when the subscription comes (back) up, since an event may have been missed."""
+        until = self._monotonic() + wait_s
+        self._prepare()
+        assert self._hub is not None
+        self._hub.start()
+        with self._hub.watch(target.domain, target.digest) as watch:
+            while True:
+                watch.clear()
+                answer = await ask()
+                binding = answer.result.binding
+                left = until - self._monotonic()
+                if binding is None or binding.action != "wait" or left <= 0:
+                    return answer
+                await watch.wait(min(left, binding.retry_after_ms / 1000))
+
+    def _degraded(self, key: str | None, session_id: str, error: StoreUnavailable) -> Resolution:
+        self._instruments.degraded()
+        self._instruments.resolution(self.namespace, "physical", "degraded")
+        log.warning("degraded", namespace=self.namespace, reason=str(error))
+        scope = self.commands.physical_scope(session_id)
+        return Resolution(key, session_id, None, None, scope, "physical", degraded=True)
+
+    def _count_turn(self, resolution: Resolution, answer: Answer, bind: Bind | None) -> None:
+        instruments = self._instruments
+        reset = resolution.reset
+        if reset is not None and not answer.replayed:
+            instruments.reset(reset.reason)
+            if reset.reason == "rollback":
+                instruments.rollback()
+                log.warning("rollback", namespace=self.namespace, epoch=resolution.epoch, previous_epoch=reset.previous_epoch)
+        outcome = "created" if resolution.created else "reset" if reset is not None else "continued"
+        instruments.resolution(self.namespace, resolution.source, outcome)
+        if bind is not None and resolution.binding is not None and resolution.binding.action is not None:
+            instruments.bind(resolution.binding.action)
+
+    async def peek(self, key: str) -> Resolution | None:
+        """The conversation as it is, or None: no touch, no policy, no claim (compaction out of turn, inspection)."""
+        answer = await self._run(self.commands.peek(self.commands.declared(check_text(key, "key"))))
+        resolution: Resolution | None = answer.result
+        return resolution
+
+    async def epoch(self, key: str) -> int | None:
+        """The current epoch of a key, or None."""
+        resolution = await self.peek(key)
+        return None if resolution is None else resolution.epoch

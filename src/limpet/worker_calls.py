@@ -1,0 +1,90 @@
+"""The registry calls, and draining (design, section 5: Workers)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import msgspec
+
+from limpet.commands import MAX_CLAIM_TTL_MS
+from limpet.errors import InvalidRequest
+from limpet.maintenance import Drained
+from limpet.plumbing import Plumbing
+from limpet.validate import check_int, check_text
+from limpet.workers import HEARTBEAT_TTL_MS, Worker
+
+__all__ = ["WorkerCalls"]
+
+MAX_LABELS: Final = 32
+
+
+class WorkerCalls(Plumbing):
+    """Workers come, beat, drain and go."""
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+
+    async def register(
+        self,
+        worker: str,
+        *,
+        pool: str,
+        address: str = "",
+        capacity: float = 1.0,
+        incarnation: str = "",
+        labels: Mapping[str, str] | None = None,
+        ttl_ms: int = HEARTBEAT_TTL_MS,
+    ) -> Worker:
+        """A worker comes, or comes back: under another ``incarnation`` it is another worker. ``ttl_ms`` 0: a static one, which
+        needs no heartbeat. Raises QuotaExceeded when the namespace has too many."""
+        check_text(worker, "worker")
+        check_text(pool, "pool")
+        for name, text in (("address", address), ("incarnation", incarnation)):
+            if text:
+                check_text(text, name)
+        if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not 0 < capacity <= 1_000_000:
+            raise InvalidRequest("capacity must be a number above 0 and up to 1,000,000.", field="capacity")
+        if ttl_ms:
+            check_int(ttl_ms, "ttl_ms", 100, MAX_CLAIM_TTL_MS)
+        marks = dict(labels or {})
+        if len(marks) > MAX_LABELS:
+            raise InvalidRequest(f"labels has more than {MAX_LABELS} entries.", field="labels")
+        for name, text in marks.items():
+            check_text(name, "labels")
+            check_text(text, "labels")
+        return await self._run(self.commands.register(worker, pool, address, float(capacity), incarnation, marks, ttl_ms))
+
+    async def heartbeat(self, worker: str, *, incarnation: str | None = None) -> Worker:
+        """A worker is alive. Raises UnknownWorker, and OtherIncarnation when it has been registered anew since."""
+        who = "" if incarnation is None else check_text(incarnation, "incarnation")
+        return await self._run(self.commands.heartbeat(check_text(worker, "worker"), who))
+
+    async def undrain(self, worker: str) -> Worker:
+        """The worker may be proposed again. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "undrain"))
+
+    async def remove_worker(self, worker: str) -> Worker:
+        """The worker is taken out; its conversations are rebound in their next turns. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "remove"))
+
+    async def mark_draining(self, worker: str) -> Worker:
+        """The worker is proposed no more, and its conversations are rebound in their next turns. Raises UnknownWorker."""
+        return await self._run(self.commands.mark(check_text(worker, "worker"), "drain"))
+
+    async def drain(self, worker: str) -> AsyncIterator[Drained]:
+        """Marks the worker as draining and takes its bindings off it in bounded batches; yields the progress of one pass, last
+        with ``may_stop`` where nothing is left. Resumable: what is left shows in the store. Raises UnknownWorker,
+        StoreUnavailable."""
+        await self.mark_draining(worker)
+        maintenance = await self._maintenance()
+        async for progress in maintenance.drain(worker, self.commands.keyspace.events):
+            yield progress
+
+    async def workers(self, *, counts: bool = False) -> list[Worker]:
+        """Every registered worker; with ``counts`` how many live bindings each has, counted in the store."""
+        snapshot = await self._run(self.commands.workers())
+        listed = sorted(snapshot.workers.values(), key=lambda each: (each.pool, each.worker))
+        if not counts:
+            return listed
+        loads = await self.bindings_by_worker()
+        return [msgspec.structs.replace(each, bindings=loads.get(each.worker, 0)) for each in listed]

@@ -1,0 +1,139 @@
+"""Whatever happens, a command ends with one line and a meaningful exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from limpet.cli import main
+
+COMMANDS = ("demo", "serve", "resolve", "advance", "inspect", "config")
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """No .env, and a service that is not there: port 1 is refused everywhere."""
+    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.setenv("LIMPET_URL", "http://127.0.0.1:1")
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bare ``limpet`` is help, and names every command with its whole sentence."""
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {command} " in text for command in COMMANDS)
+    assert "..." not in text
+    assert "limpet demo" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be copied is the quickest lesson."""
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"Examples:\n    limpet {command}" in text
+    assert "--json" in text or command == "serve"
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["nope"], "No such command"),
+        (["resolve", "k", "--bogus"], "No such option"),
+        (["advance"], "Missing argument"),
+        (["resolve"], "--session-id"),
+        (["resolve", "k", "--kind", "fork"], "--session-id"),
+        (["resolve", "k", "--kind", "nope"], "--kind"),
+        (["resolve", "k", "--daily-at", "04:00"], "--tz"),
+        (["resolve", "k", "--worker", "w"], "--bind"),
+        (["resolve", "k" * 257], "257 bytes"),
+        (["inspect", ""], "is empty"),
+        (["inspect", "a\nb"], "control character"),
+        (["advance", "k", "--expected-epoch", "x"], "--expected-epoch"),
+        (["inspect", "k", "--namespace", "Not One"], "namespace"),
+        (["inspect", "k", "--url", "ftp://host"], "http://"),
+        (["inspect", "k", "--url", "http://user:secret@host"], "LIMPET_TOKEN"),
+        (["inspect", "k", "--url", "http://host:port"], "no URL"),
+        (["demo", "--conversations", "1"], "--conversations"),
+        (["demo", "--replay", "missing.jsonl"], "Cannot read missing.jsonl"),
+        (["serve", "--port", "123456"], "LIMPET_PORT"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(args: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong, on stderr; nothing on stdout; never the value of a secret."""
+    assert main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("limpet: ")
+    assert err.count("\n") == 1
+    assert says in err
+    assert "secret" not in err
+
+
+@pytest.mark.parametrize("command", ["resolve", "advance", "inspect"])
+def test_without_a_service_the_line_says_what_to_do(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The likeliest error of all: nobody has started it."""
+    assert main([command, "k"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "limpet: The Limpet service at http://127.0.0.1:1 does not answer (connection refused); start it with `limpet serve`, "
+        "or point LIMPET_URL to where it is.\n"
+    )
+
+
+@pytest.mark.parametrize(("args", "code"), [(["inspect", "k"], "service_unreachable"), (["inspect"], "usage")])
+def test_with_json_an_error_is_the_one_document(args: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs read stdout and nothing else."""
+    assert main([*args, "--json"]) == (2 if code == "usage" else 1)
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["error"]["code"] == code
+    assert err == f"limpet: {document['error']['detail']}\n"
+
+
+def test_a_token_that_cannot_be_sent_is_refused_unseen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would end up in an exception's text otherwise."""
+    monkeypatch.setenv("LIMPET_TOKEN", "sesame\nopen")
+    assert main(["inspect", "k"]) == 2
+    assert "sesame" not in "".join(capsys.readouterr())
+
+
+def test_what_nobody_expected_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No traceback, but the way to one."""
+
+    def broken(*_: object, **__: object) -> int:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr("limpet.cli.config.config", broken)
+    assert main(["config"]) == 1
+    assert capsys.readouterr().err == (
+        "limpet: This is a mistake in Limpet (ZeroDivisionError: by zero); LIMPET_LOG_LEVEL=debug shows where.\n"
+    )
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As shells have it."""
+
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("limpet.cli.config.config", interrupted)
+    assert main(["config"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_commands_are_imported_only_when_they_run() -> None:
+    """Help is quick because the command line itself needs none of what the commands need."""
+    heavy = ("redis", "uvicorn", "starlette", "pydantic", "rich", "prometheus_client", "asyncio", "msgspec")
+    program = (
+        "import sys, limpet; before = set(sys.modules); import limpet.cli.app; "
+        f"print([name for name in {heavy!r} if name in sys.modules and name not in before])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
