@@ -4,11 +4,11 @@
 -- KEYS[2] -> limpet:{<ns>:<p>}:clock (string: the last tick)
 -- KEYS[3] -> limpet:{<ns>:<p>}:bound (sorted set: bindings by deadline)
 -- --
--- ARGV[1] -> struct '>BI8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
---            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), now_us (0 but in tests); then
---            struct '>I8I8I8I8I8': keep_ms, idle_us or 0, three daily boundaries in us or 0; then MessagePack
---            {request id or '', seen_epoch stated, exempt, channel, claim_ttl_us, holder, worker or '', dp_rank or -1,
---            incarnation or '', commit}
+-- ARGV[1] -> struct '>BI8I8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
+--            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), keep_ms, now_us (0 but in tests); then
+--            struct '>I8I8I8I8': idle_us or 0, three daily boundaries in us or 0 (all 0 for an exempt turn); then MessagePack
+--            {request id or '', seen_epoch stated, channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '',
+--            commit}
 -- --
 -- Returns -> record: nothing was due; at most the activity was written
 -- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
@@ -20,7 +20,7 @@ local record_key = KEYS[1]
 local clock_key = KEYS[2]
 local bound_key = KEYS[3]
 
-local flags, granularity, bind_ttl, seen, now = struct.unpack('>BI8I8I8I8', ARGV[1])
+local flags, granularity, bind_ttl, seen, keep_ms, now = struct.unpack('>BI8I8I8I8I8', ARGV[1])
 if now == 0 then
   local time = redis.call('TIME')
   now = (time[1] - 1767225600) * 1000000 + time[2]
@@ -35,23 +35,24 @@ end
 -- is kept that much beyond its deadline, so what the reader takes for the rest of its life is never too much.
 local raw = redis.call('GET', record_key)
 if raw and flags < 2 and #raw > 41 then
-  local schema, mark, last, due, epoch = struct.unpack('>BBxI8xI8xI8', raw)
+  local schema, mark, last, due, epoch, kept_ms = struct.unpack('>BBxI8xI8xI8xI8', raw)
   if schema == 1 and now >= last and seen <= epoch then
     if now - last < granularity then
-      if (mark == 2 and due >= now + bind_ttl) or (flags == 0 and (mark == 0 or (mark == 1 and due >= now))) then
+      if keep_ms <= kept_ms and ((mark == 2 and due >= now + bind_ttl) or (flags == 0 and mark == 0)) then
         return raw
       end
     elseif (mark == 2 and due >= now) or (flags == 0 and mark < 2) then
       -- The touch: a plain record whose policy is not due, or has none. Only the prefix changes, so nothing is unpacked.
-      local keep_ms, idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8I8', ARGV[1], 34)
+      local idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8', ARGV[1], 42)
       local boundary = (day_next <= now and day_next) or (day_last <= now and day_last) or (day_before <= now and day_before) or 0
       if (idle == 0 or now <= last + granularity + idle) and last + granularity >= boundary then
         if flags == 1 and due < now + bind_ttl + granularity then
           due = now + bind_ttl + granularity
           local size = struct.unpack('>I2', raw, 40)
-          redis.call('ZADD', bound_key, 'XX', string.format('%.0f', due - granularity),
+          redis.call('ZADD', bound_key, string.format('%.0f', due - granularity),
             string.sub(record_key, -37) .. ':' .. string.sub(raw, 42, 41 + size))
         end
+        keep_ms = math.max(keep_ms, kept_ms)
         raw = struct.pack('>BBBI8BI8BI8BI8', schema, mark, 0xcf, now, 0xcf, due, 0xcf, epoch, 0xcf, keep_ms) .. string.sub(raw, 39)
         redis.call('SET', record_key, raw, 'PX', string.format('%.0f', math.ceil(math.max(keep_ms, (due - now) / 1000))))
         return raw
@@ -74,10 +75,10 @@ local BIND, CONTINUE, WAIT = 1, 2, 3
 local RESOLVE = 1
 local CREATED, RESET, NEW_CONVERSATION, COMMITTED = 1, 2, 4, 8
 
-local keep_ms, idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8I8', ARGV[1], 34)
+local idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8', ARGV[1], 42)
 local args = cmsgpack.unpack(string.sub(ARGV[1], 74))
-local request_id, stated, exempt, channel, claim_ttl, holder = args[1], args[2], args[3], args[4], args[5], args[6]
-local worker, dp_rank, incarnation, commit = args[7], args[8], args[9], args[10]
+local request_id, stated, channel, claim_ttl, holder = args[1], args[2], args[3], args[4], args[5]
+local worker, dp_rank, incarnation, commit = args[6], args[7], args[8], args[9]
 local wants_bind = flags % 2 == 1
 local durable = flags >= 4
 
@@ -86,7 +87,7 @@ if refusal then
   return refusal
 end
 local behind = record ~= nil and record_settle(record, now)
-local changed = behind
+local changed = behind or (record ~= nil and keep_ms > record.keep_ms)
 
 local function outcome(action, epoch, ordinal, reason, bits, previous, decided, replayed)
   local reset = math.floor(bits / RESET) % 2 == 1
@@ -137,7 +138,7 @@ elseif record.suspend > 1 then
   else
     record.suspend, changed = 0, true
   end
-elseif not exempt then
+else
   local boundary = (day_next <= now and day_next) or (day_last <= now and day_last) or (day_before <= now and day_before) or 0
   if idle > 0 and now > record.last + granularity + idle then
     reason = 'idle'
@@ -176,7 +177,7 @@ if wants_bind then
     action = CONTINUE
     if now + bind_ttl > record.deadline and (now - record.last >= granularity or now + bind_ttl > record.deadline + granularity) then
       record.deadline, changed = now + bind_ttl, true
-      redis.call('ZADD', bound_key, 'XX', string.format('%.0f', record.deadline), bound_member(record_key, record.worker))
+      redis.call('ZADD', bound_key, string.format('%.0f', record.deadline), bound_member(record_key, record.worker))
     end
   elseif record.state == CLAIMED and now <= record.deadline then
     action = WAIT
@@ -210,7 +211,7 @@ if decided then
 end
 if changed or now - record.last >= granularity then
   record.last = now
-  record.keep_ms = keep_ms
+  record.keep_ms = math.max(record.keep_ms, keep_ms)
   raw = record_write(record_key, record, granularity)
 end
 if advanced then

@@ -39,7 +39,7 @@ end
 record.last = at
 if bind_ttl > 0 and record.state == BOUND and at <= record.deadline + granularity and at + bind_ttl > record.deadline then
   record.deadline = at + bind_ttl
-  redis.call('ZADD', bound_key, 'XX', string.format('%.0f', record.deadline), bound_member(record_key, record.worker))
+  redis.call('ZADD', bound_key, string.format('%.0f', record.deadline), bound_member(record_key, record.worker))
 end
 record_write(record_key, record, granularity)
 return 1

@@ -1,11 +1,12 @@
 -- The epoch past which the next tick must go because somebody has seen it, or 0 (design, section 4).
 -- `hard` is what the caller states: refused when implausible. `soft` is what a replica remembers: dropped instead.
--- Plausible: at most 60 s beyond the server's clock, or beyond the partition's own if that runs ahead of it.
+-- Plausible: at most 60 s beyond the server's clock, or up to the partition's own where that runs ahead: what it has issued was
+-- seen. Never 60 s beyond the latter, or callers could drive it ahead without end, and a loss would then take epochs back.
 local function seen_target(clock_key, now, epoch, hard, soft)
   if hard <= epoch and soft <= epoch then
     return 0
   end
-  local limit = math.max(now, tonumber(redis.call('GET', clock_key) or 0) or 0) + 60000000
+  local limit = math.max(now + 60000000, tonumber(redis.call('GET', clock_key) or 0) or 0)
   local target = 0
   if hard > epoch then
     if hard > limit then

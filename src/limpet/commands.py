@@ -246,8 +246,8 @@ class Commands:
             days = (_tick(before), _tick(last), _tick(following))
         keep_ms = max(self.retention_ms, idle_us // 1000)
         seen = max(seen_epoch, remembered_epoch)
-        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, seen, now_us, keep_ms, 0 if exempt else idle_us, *days)
-        tail = _pack((request_id, seen_epoch, exempt, self._channel, claim_us, holder, worker, -1, incarnation, commit))
+        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, seen, keep_ms, now_us, 0 if exempt else idle_us, *days)
+        tail = _pack((request_id, seen_epoch, self._channel, claim_us, holder, worker, -1, incarnation, commit))
 
         def parse(reply: bytes) -> Answer:
             return self._read_resolution(reply, target, session_id, bind is not None)
@@ -408,9 +408,9 @@ class Commands:
         )
 
     def renew(self, target: Target, fence: int, *, ttl_ms: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
-        """A claim or binding lives on."""
+        """A claim or binding lives on. ``request_id`` is accepted as everywhere and not needed: repeating it does no harm."""
         claim_us, bind_us = (ttl_ms or self.claim_ttl_ms) * 1000, (ttl_ms or self.bind_ttl_ms) * 1000
-        args = self._packed(now_us, request_id, fence, claim_us, bind_us, self.retention_ms)
+        args = self._packed(now_us, fence, claim_us, bind_us, self.retention_ms)
         return self._binding_call("binding_renew", target, fence, args)
 
     def rebind(

@@ -10,6 +10,7 @@ from limpet.client_settings import Settings
 from limpet.commands import Bind
 from limpet.errors import InvalidRequest
 from limpet.resolving import KINDS, Kind, Resolving
+from limpet.response_calls import ResponseCalls
 from limpet.results import Advanced, Forgotten, Suspended
 from limpet.turn import Turn
 from limpet.validate import check_epoch, check_reason, check_request_id, check_text
@@ -20,7 +21,7 @@ __all__ = ["KINDS", "Kind", "Limpet", "Settings"]
 MAX_WINDOW_S: Final = 31_536_000
 
 
-class Limpet(Resolving, BindingCalls, WorkerCalls):
+class Limpet(Resolving, BindingCalls, ResponseCalls, WorkerCalls):
     """The coordinator's client. One per process and namespace; its calls may run concurrently by the thousand.
 
     Use :meth:`connect`, then ``async with``. Every call may raise :class:`~limpet.errors.InvalidRequest` (nothing was sent)

@@ -140,8 +140,14 @@ class Settings(BaseSettings):
     holder: str | None = Field(None, description="The name of this replica in claims; by default host and process.")
     key_sources: _Names = Field(DEFAULT_KEY_SOURCES, description="Where a key is read from, first hit wins (header:X or body:x).")
     profile: str | None = Field(None, description="The wire profile of the gateway.")
+    profiles: dict[str, Any] = Field({}, description="Your own wire profiles, by name: JSON; see the README.")
     upstreams: _Names = Field((), description="The gateway's upstreams: URLs, by commas or as a JSON list.")
     pool: str | None = Field(None, description="The pool of workers that the gateway and forward-auth bind to.")
+    wait_ms: int = Field(30_000, ge=0, le=30_000, description="How long the gateway waits for another's claim.")
+    max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31, description="The largest body that the gateway stamps.")
+    connect_timeout_s: float = Field(5.0, gt=0, le=600, description="How long the gateway tries to reach an upstream.")
+    read_timeout_s: float = Field(600.0, gt=0, le=86_400, description="The longest silence of an upstream.")
+    gateway_headers: bool = Field(True, description="Answer with X-Limpet-Epoch and X-Limpet-Action.")
     cache_bust: Literal["none", "system_prefix", "system_suffix", "first_turn_prefix", "first_turn_suffix"] = Field(
         "none", description="Where a cache-bust marker goes (benchmark replays)."
     )
@@ -297,7 +303,8 @@ def _type_name(field: FieldInfo) -> str:
     text = re.sub(r"\b(?:typing|pathlib|pydantic\.types|limpet\.settings)\.", "", text).replace("SecretStr", "secret")
     text = re.sub(r"Literal\[([^]]*)\]", lambda match: match[1].replace("'", "").replace(", ", "|"), text)
     text = re.sub(r"Optional\[(.*)\]", r"\1", text)
-    return text.replace(" | None", "").replace("tuple[str, ...]", "list").replace("tuple[Token, ...]", "JSON list")
+    text = text.replace(" | None", "").replace("tuple[str, ...]", "list").replace("tuple[Token, ...]", "JSON list")
+    return text.replace("dict[str, Any]", "JSON")
 
 
 def _show(name: str, value: object) -> str:
@@ -310,6 +317,8 @@ def _show(name: str, value: object) -> str:
         return _QUERY_SECRET.sub(rf"\1{_MASK}", masked)
     if name == "tokens" and isinstance(value, tuple):
         return ", ".join(f"{t.namespace} ({'+'.join(sorted(t.rights, reverse=True))})" for t in value)
+    if isinstance(value, dict):
+        return json.dumps(value) if value else ""
     if isinstance(value, tuple):
         return ",".join(_USERINFO.sub(f"//{_MASK}@", str(part)) for part in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -318,6 +327,8 @@ def _show(name: str, value: object) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, dict):
+        return json.dumps(value)
     if isinstance(value, tuple):
         return json.dumps([part.model_dump(mode="json") if isinstance(part, Token) else part for part in value])
     return str(value).lower() if isinstance(value, bool) else str(value)

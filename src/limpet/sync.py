@@ -130,6 +130,8 @@ class Limpet:
     renew = _blocking(coordinator.Limpet.renew)
     release = _blocking(coordinator.Limpet.release)
     rebind = _blocking(coordinator.Limpet.rebind)
+    link_response = _blocking(coordinator.Limpet.link_response)
+    key_of_response = _blocking(coordinator.Limpet.key_of_response)
     register = _blocking(coordinator.Limpet.register)
     heartbeat = _blocking(coordinator.Limpet.heartbeat)
     workers = _blocking(coordinator.Limpet.workers)

@@ -252,7 +252,7 @@ class Sentinels:
         known: dict[str, str] = {}
         if login is not None:
             user, password = login
-            access = ("--user", f"{user} on >{password} ~* &* +@all", "--user", "default off")
+            access = ("--user", user, "on", f">{password}", "~*", "&*", "+@all", "--user", "default", "off")
             access += ("--masteruser", user, "--masterauth", password)
             known = {"username": user, "password": password}
         shared = ("--repl-diskless-sync-delay", "0", "--appendonly", "no", "--repl-timeout", "5", *access)

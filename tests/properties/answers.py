@@ -38,8 +38,9 @@ def plain_binding(held: Binding | None) -> dict[str, Any] | None:
 
 
 def round_up(got: dict[str, Any] | None, want: dict[str, Any] | None) -> None:
-    """A turn that wrote nothing may be told the remaining time as of the last activity: less than a granularity too much."""
-    if got and want and 0 <= got["expires_in_ms"] - want["expires_in_ms"] < GRANULARITY_MS:
+    """A turn that wrote nothing may be told a binding's remaining time as of the last activity: less than a granularity too much,
+    and it holds that much longer."""
+    if got and want and got["state"] == "bound" and 0 <= got["expires_in_ms"] - want["expires_in_ms"] < GRANULARITY_MS:
         got["expires_in_ms"] = want["expires_in_ms"]
 
 

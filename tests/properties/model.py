@@ -149,7 +149,7 @@ class Model:
 
     def horizon(self, slot: Slot, now: int) -> int:
         """The largest epoch that anybody can plausibly have seen."""
-        return max(now, self.clocks.get(self.partition_of(slot), 0)) + GRACE_US
+        return max(now + GRACE_US, self.clocks.get(self.partition_of(slot), 0))
 
     def _lost(self, slot: Slot, now: int, record: Record | None, stated: int | None, remembered: int | None = None) -> int:
         """The epoch that somebody has seen and the store has lost, or 0. A stated one that is implausible is refused, a
@@ -263,7 +263,7 @@ class Model:
                 return self._again(slot, record, moved, told, self.view(record, now, "bind"))
             repeated = told.result if same else None
 
-        changed = moved
+        changed = moved or (record is not None and (idle or 0) > max(record.policy_idle, self.retention))
         reset = None
         created = False
         lost = self._lost(slot, now, record, seen, remembered)
@@ -320,7 +320,7 @@ class Model:
         touched = changed or now - record.last >= self.granularity
         if touched:
             record.last = now
-            record.policy_idle = idle or 0
+            record.policy_idle = max(record.policy_idle, idle or 0)
             self.records[slot] = record
         return result
 
@@ -448,13 +448,10 @@ class Model:
 
     def renew(self, slot: Slot, now: int, fence: int, *, ttl: int, request_id: str | None = None) -> dict[str, Any]:
         record, _ = self._begin(slot, now)
-        told = self._find(record, "renew", request_id)
-        if told is not None:
-            return self._told(record, now, told)
         record, held = self._held(record, now, fence)
         held.deadline = max(held.deadline, now + ttl)
         record.last = now
-        return self._settle(slot, record, "renew", request_id, now)
+        return self._settle(slot, record, "renew", None, now)  # idempotent by itself: it takes no place in the ring
 
     def _unbind(self, op: str, slot: Slot, now: int, fence: int, request_id: str | None) -> dict[str, Any]:
         record, _ = self._begin(slot, now)

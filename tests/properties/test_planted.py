@@ -44,7 +44,7 @@ FAULTS: dict[str, Fault] = {
         "guarantees",
         ("G3",),
     ),
-    "only the last request id kept": Fault((("if #ring >= 8 then", "if #ring >= 1 then"),), "model", ("model",)),
+    "only the last request id kept": Fault((("if #ring >= 8 then", "if #ring >= 1 then"),), "model", ("model", "writes")),
     "a dead claim replayed": Fault((("local live = again[8] == 0\n", "local live = true\n"),), "guarantees", ("G1", "G3", "G4")),
     "ttl not sliding": Fault(
         (
@@ -158,7 +158,7 @@ FAULTS: dict[str, Fault] = {
     "the index is not slid": Fault(
         (
             (
-                "redis.call('ZADD', bound_key, 'XX', string.format('%.0f', record.deadline), bound_member",
+                "redis.call('ZADD', bound_key, string.format('%.0f', record.deadline), bound_member",
                 "local _ = (bound_member",
             ),
         ),

@@ -90,7 +90,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="c
     @property
     def unknown(self) -> bool:
         """It may have taken effect, or may still do so at any later time."""
-        return self.known is None and self.outcome in ("ok", "store_unavailable") or self.outcome.startswith("crash:")
+        return (self.known is None and self.outcome in ("ok", "store_unavailable")) or self.outcome.startswith("crash:")
 
     @property
     def accepted(self) -> Answer | None:

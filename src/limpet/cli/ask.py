@@ -64,8 +64,8 @@ def resolve(
         require_durable=require_durable or None,
     )
     patience_s = (bind or {}).get("wait_ms", 0) / 1000
-    answer = _service(url, namespace).post("/v1/resolve", body, request_id=request_id, patience_s=patience_s)
-    found = msgspec.json.decode(answer, type=Resolution)
+    service = _service(url, namespace)
+    found, answer = service.post("/v1/resolve", body, Resolution, request_id=request_id, patience_s=patience_s)
     if as_json:
         print_json(msgspec.Raw(answer))
     else:
@@ -91,8 +91,7 @@ def advance(
         expected_epoch=expected_epoch,
         require_durable=require_durable or None,
     )
-    answer = _service(url, namespace).post("/v1/advance", body, request_id=request_id)
-    found = msgspec.json.decode(answer, type=Advanced)
+    found, answer = _service(url, namespace).post("/v1/advance", body, Advanced, request_id=request_id)
     if as_json:
         print_json(msgspec.Raw(answer))
     elif found.applied:
@@ -104,9 +103,10 @@ def advance(
 
 def inspect(key: str, *, url: str | None, namespace: str | None, as_json: bool) -> int:
     """The conversation as it is. Touches nothing."""
-    answer = _service(url, namespace).get(f"/v1/conversations/{quote(check_text(key, 'KEY'), safe='')}")
+    path = f"/v1/conversations/{quote(check_text(key, 'KEY'), safe='')}"
+    found, answer = _service(url, namespace).get(path, Resolution)
     if as_json:
         print_json(msgspec.Raw(answer))
     else:
-        print_lines(key, resolution_lines(msgspec.json.decode(answer, type=Resolution), looking=True))
+        print_lines(key, resolution_lines(found, looking=True))
     return 0

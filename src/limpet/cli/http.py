@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,7 +16,7 @@ from limpet.errors import InvalidRequest
 __all__ = ["Service"]
 
 TIMEOUT_S: Final = 10.0
-MAX_BYTES: Final = 4 * 1024 * 1024
+T = TypeVar("T")
 
 
 class Service:
@@ -54,16 +54,27 @@ class Service:
         if namespace is not None:
             self._headers["X-Limpet-Namespace"] = namespace
 
-    def get(self, path: str) -> bytes:
-        """The body of a GET. Raises ServiceProblem."""
-        return self._ask("GET", path, None, {}, TIMEOUT_S)
+    def get(self, path: str, kind: type[T]) -> tuple[T, bytes]:
+        """The answer to a GET, decoded and as it came. Raises ServiceProblem."""
+        return self._decoded(self._ask("GET", path, None, {}, TIMEOUT_S), kind)
 
-    def post(self, path: str, body: dict[str, Any], *, request_id: str | None = None, patience_s: float = 0) -> bytes:
-        """The answer to a POST of JSON. ``patience_s``: how much longer than usual an answer may take. Raises ServiceProblem."""
+    def post(
+        self, path: str, body: dict[str, Any], kind: type[T], *, request_id: str | None = None, patience_s: float = 0
+    ) -> tuple[T, bytes]:
+        """The answer to a POST of JSON, decoded and as it came. ``patience_s``: how much longer than usual it may take.
+
+        Raises ServiceProblem.
+        """
         headers = {"Content-Type": "application/json"}
         if request_id is not None:
             headers["Idempotency-Key"] = request_id
-        return self._ask("POST", path, msgspec.json.encode(body), headers, TIMEOUT_S + patience_s)
+        return self._decoded(self._ask("POST", path, msgspec.json.encode(body), headers, TIMEOUT_S + patience_s), kind)
+
+    def _decoded(self, content: bytes, kind: type[T]) -> tuple[T, bytes]:
+        try:
+            return msgspec.json.decode(content, type=kind), content
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._foreign("JSON of another kind") from None
 
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> bytes:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
@@ -71,7 +82,7 @@ class Service:
         try:
             connection.request(method, self._base + path, body, {**self._headers, **headers})
             answer = connection.getresponse()
-            content = answer.read(MAX_BYTES)
+            content = answer.read()
         except TimeoutError:
             raise self._silent(f"did not answer within {timeout_s:.0f} s", "it may be overloaded") from None
         except ConnectionRefusedError:
@@ -106,9 +117,11 @@ class Service:
                 pass  # said to be a problem and is none: not ours, as below
             else:
                 return ServiceProblem(problem.detail, problem_code=problem.code, status=status)
+        return self._foreign(f"HTTP {status}, {content_type}")
+
+    def _foreign(self, what: str) -> ServiceProblem:
         return ServiceProblem(
-            f"What answers at {self._url} is no Limpet service (HTTP {status}, {content_type}); point LIMPET_URL to one.",
-            problem_code="not_limpet",
+            f"What answers at {self._url} is no Limpet service ({what}); point LIMPET_URL to one.", problem_code="not_limpet"
         )
 
 

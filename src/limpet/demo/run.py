@@ -29,7 +29,7 @@ PARTITIONS: Final = 16
 GRANULARITY_MS: Final = 50
 PAUSE_S: Final = IDLE_S + GRANULARITY_MS / 1000 + 0.25
 """A silence that is longer than the idle policy and the touch granularity together."""
-SWEEP_S: Final = 5.0
+SWEEP_S: Final = 2.0
 LIMIT_S: Final = 180.0
 """Whatever hangs, ends."""
 

@@ -98,7 +98,7 @@ class Lane(asyncio.Protocol):
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise StoreUnavailable(f"The store refuses the credentials in its URL: {error}.") from error
         except (RedisError, OSError) as error:
-            raise Unreachable(f"Cannot connect to the store: {error}. Check its address and that it runs.") from error
+            raise Unreachable(f"Cannot connect to the store ({error}); check its address and that it runs.") from error
         finally:
             if connection._writer is not None:  # not handed over: it failed, or we were cancelled
                 await connection.disconnect(nowait=True)

@@ -6,7 +6,9 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from starlette.types import ASGIApp
 
 from limpet import Limpet
 from limpet.census import count_bindings
@@ -17,7 +19,19 @@ from limpet.service.clients import MAX_CLIENTS, Client, Clients
 from limpet.service.pages import Pages
 from limpet.settings import Settings
 
-__all__ = ["Parts", "build", "connector"]
+__all__ = ["Built", "Parts", "build", "connector"]
+
+
+class Built(Protocol):
+    """What :func:`limpet.service.serving.serve` runs."""
+
+    @property
+    def app(self) -> ASGIApp:
+        """The application."""
+
+    @property
+    def pages(self) -> Pages:
+        """The pages, which know why it refused to start."""
 
 
 class Parts(NamedTuple):

@@ -5,23 +5,37 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from pydantic import SecretStr
 
 from limpet.errors import LimpetError
 from limpet.service import logs
+from limpet.service.build import Built, build
 from limpet.service.serving import serve
 from limpet.service.supervisor import Supervisor
 from limpet.settings import Settings
 
-__all__ = ["DEFAULT_PORT", "run"]
+__all__ = ["DEFAULT_PORT", "SERVICE", "Program", "run"]
 
 DEFAULT_PORT: Final = 5467
 BACKLOG: Final = 2048
 
 
-def run(settings: Settings) -> int:
+class Program(NamedTuple):
+    """What :func:`run` serves. ``module`` is what a worker process of it runs; ``words`` follow the address once it listens."""
+
+    make: Callable[[Settings], Built]
+    module: str
+    port: int
+    words: str
+
+
+SERVICE: Final = Program(build, "limpet.service.worker", DEFAULT_PORT, "the API is described at {here}/docs")
+
+
+def run(settings: Settings, program: Program = SERVICE) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Without a store's URL the embedded store runs as long as we do. Says on stdout where the data is, if they are ours,
@@ -41,7 +55,7 @@ def run(settings: Settings) -> int:
         logs.logger.warning("unknown variable", name=name)
     with contextlib.ExitStack() as stack:
         try:
-            listener = stack.enter_context(_listen(settings))
+            listener = stack.enter_context(_listen(settings, program.port))
         except OSError as error:
             return _say_error(f"Cannot listen on {settings.host}: {error.strerror or error}.", 1)
         if settings.redis_url is None:
@@ -58,15 +72,15 @@ def run(settings: Settings) -> int:
 
         def announce() -> None:
             many = f" with {settings.workers} workers" if settings.workers > 1 else ""
-            _say(f"Limpet is listening on {here}{many}; the API is described at {here}/docs")
+            _say(f"Limpet is listening on {here}{many}; {program.words.format(here=here)}")
 
         if settings.workers == 1:
-            return 1 if serve(settings, listener, lambda _: announce()) else 0
-        return Supervisor(settings, listener, announce).run()
+            return 1 if serve(settings, listener, lambda _: announce(), program.make) else 0
+        return Supervisor(settings, listener, announce, module=program.module).run()
 
 
-def _listen(settings: Settings) -> socket.socket:
-    port = DEFAULT_PORT if settings.port is None else settings.port
+def _listen(settings: Settings, default_port: int) -> socket.socket:
+    port = default_port if settings.port is None else settings.port
     host = settings.host.strip("[]")
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(family, kind, protocol)

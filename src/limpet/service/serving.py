@@ -11,7 +11,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from limpet.service.build import build
+from limpet.service.build import Built, build
 from limpet.service.logs import logger
 from limpet.settings import Settings
 
@@ -70,18 +70,24 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(settings: Settings, listener: socket.socket, on_started: Callable[[Callable[[], None]], None]) -> int:
+def serve(
+    settings: Settings,
+    listener: socket.socket,
+    on_started: Callable[[Callable[[], None]], None],
+    make: Callable[[Settings], Built] = build,
+) -> int:
     """Serve until SIGTERM or SIGINT, then finish what is in flight.
 
     Args:
         settings: with a ``redis_url``.
         listener: bound, listening.
         on_started: called in the loop once requests are served, with a function that begins a graceful stop.
+        make: what is served; the service by default, or the gateway.
 
     Returns:
         0, or :data:`REFUSED` when the store disagrees with the settings.
     """
-    parts = build(settings)
+    parts = make(settings)
     config = uvicorn.Config(
         parts.app,
         loop="uvloop",

@@ -57,6 +57,7 @@ class Supervisor:
         settings: as the workers get them (through the environment).
         listener: bound, listening; shared by all.
         on_started: called once, when every worker has served.
+        module: what a worker process runs.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class Supervisor:
         listener: socket.socket,
         on_started: Callable[[], None],
         *,
+        module: str = "limpet.service.worker",
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._listener = listener
         self._on_started = on_started
+        self._module = module
         self._clock = clock or SystemClock()
         self._workers = [_Worker(number) for number in range(settings.workers)]
         self._selector = selectors.DefaultSelector()
@@ -151,7 +154,7 @@ class Supervisor:
         environ = os.environ | self._settings.to_environ() | {MULTIPROC: self._directory}
         try:
             worker.process = subprocess.Popen(
-                [sys.executable, "-m", "limpet.service.worker", str(self._listener.fileno()), str(theirs.fileno())],
+                [sys.executable, "-m", self._module, str(self._listener.fileno()), str(theirs.fileno())],
                 pass_fds=(self._listener.fileno(), theirs.fileno()),
                 env=environ,
                 stdin=subprocess.DEVNULL,

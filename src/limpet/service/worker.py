@@ -16,13 +16,14 @@ from collections.abc import Callable
 
 from limpet.metrics import MULTIPROC
 from limpet.service import logs
+from limpet.service.build import Built, build
 from limpet.service.serving import serve
 from limpet.settings import Settings
 
 __all__ = ["main"]
 
 
-def main(listener_fd: int, channel_fd: int) -> int:
+def main(listener_fd: int, channel_fd: int, make: Callable[[Settings], Built] = build) -> int:
     """Serve until told to stop; the exit code is :func:`limpet.service.serving.serve`'s."""
     settings = Settings.load()
     logs.configure(settings.log_level)
@@ -50,7 +51,7 @@ def main(listener_fd: int, channel_fd: int) -> int:
         loop.add_reader(channel, gone)
         channel.send(b"r")
 
-    code = serve(settings, listener, started)
+    code = serve(settings, listener, started, make)
     directory = os.environ.get(MULTIPROC)
     if orphaned and directory:
         shutil.rmtree(directory, ignore_errors=True)

@@ -11,6 +11,7 @@ import pytest
 from limpet.cli import http
 from limpet.cli.http import Service
 from limpet.cli.problem import ServiceProblem, explain
+from limpet.results import Resolution
 
 Serve = Callable[[bytes], str]
 
@@ -52,6 +53,8 @@ def answer(status: str, kind: str, body: bytes) -> bytes:
     [
         (answer("404 Not Found", "text/html", b"<h1>nginx</h1>"), "not_limpet", "is no Limpet service"),
         (answer("200 OK", "text/html", b"hello"), "not_limpet", "is no Limpet service"),
+        (answer("200 OK", "application/json", b'{"hello": 1}'), "not_limpet", "JSON of another kind"),
+        (answer("200 OK", "application/json", b"\xff"), "not_limpet", "JSON of another kind"),
         (answer("500 Oops", "application/problem+json", b"{"), "not_limpet", "is no Limpet service"),
         (b"220 smtp ready\r\n", "service_unreachable", "broke off"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "service_unreachable", "broke off"),
@@ -60,7 +63,7 @@ def answer(status: str, kind: str, body: bytes) -> bytes:
 def test_what_is_no_limpet_is_said_to_be_none(serve: Serve, sent: bytes, code: str, says: str) -> None:
     """A wrong LIMPET_URL is the likeliest reason, so the line points there."""
     with pytest.raises(ServiceProblem, match=says) as caught:
-        Service(serve(sent)).get("/v1/conversations/k")
+        Service(serve(sent)).get("/v1/conversations/k", Resolution)
     problem = explain(caught.value)
     assert (problem.code, problem.exit_code) == (code, 1)
     assert "LIMPET_URL" in problem.detail
@@ -79,7 +82,7 @@ def test_a_refusal_is_passed_on_with_what_to_do(serve: Serve, status: str, code:
     """The service's own sentence, and a hint that only this side can give."""
     body = f'{{"type": "x", "code": "{code}", "detail": "the detail.", "status": 1}}'.encode()
     with pytest.raises(ServiceProblem) as caught:
-        Service(serve(answer(status, "application/problem+json", body))).get("/v1/conversations/k")
+        Service(serve(answer(status, "application/problem+json", body))).get("/v1/conversations/k", Resolution)
     problem = explain(caught.value)
     assert (problem.code, problem.exit_code) == (code, exit_code)
     assert problem.detail.startswith("the detail.")
@@ -90,10 +93,10 @@ def test_a_service_that_hangs_is_left(serve: Serve, monkeypatch: pytest.MonkeyPa
     """No command waits for ever."""
     monkeypatch.setattr(http, "TIMEOUT_S", 0.2)
     with pytest.raises(ServiceProblem, match="did not answer within"):
-        Service(serve(b"")).get("/v1/conversations/k")
+        Service(serve(b"")).get("/v1/conversations/k", Resolution)
 
 
 def test_an_unknown_host_is_said_to_be_one() -> None:
     """The reserved .invalid never resolves."""
     with pytest.raises(ServiceProblem, match="no such host"):
-        Service("http://nowhere.invalid:1").get("/")
+        Service("http://nowhere.invalid:1").get("/", Resolution)

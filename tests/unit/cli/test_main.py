@@ -25,7 +25,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"\n  {command} " in text for command in COMMANDS)
-    assert "..." not in text
+    assert not [line for line in text.splitlines()[1:] if line.endswith("...")]
     assert "limpet demo" in text
 
 

@@ -1,0 +1,70 @@
+"""What one gateway process is set to do, checked once at start-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from limpet.errors import InvalidRequest
+from limpet.gateway.identity import Sources
+from limpet.gateway.upstreams import Upstream, parse_upstream
+from limpet.settings import Settings
+from limpet.wire import Profile, find_profile, load_profiles
+
+__all__ = ["Options"]
+
+_ASK: Final = "nvext.extra_fields"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """``router``: the upstreams choose the worker themselves (Dynamo), so they are no workers. ``learns``: the profile asks for
+    the worker's id in the answer. Times in seconds but for ``wait_ms``."""
+
+    upstreams: tuple[Upstream, ...]
+    profile: Profile
+    router: bool
+    learns: bool
+    sources: Sources
+    wait_ms: int
+    ttl_s: float
+    max_body: int
+    connect_timeout_s: float
+    read_timeout_s: float
+    headers: bool
+    cache_bust: str
+    debug_samples: int
+    debug_chars: int
+
+    @staticmethod
+    def of(settings: Settings) -> Options:
+        """The options that the settings describe.
+
+        Raises:
+            InvalidRequest: no upstream or profile, one that is not valid, or an upstream that is named twice.
+        """
+        if not settings.upstreams:
+            raise InvalidRequest("The gateway needs at least one --upstream (LIMPET_UPSTREAMS).", field="upstreams")
+        upstreams = tuple(parse_upstream(text) for text in settings.upstreams)
+        if len({each.name for each in upstreams}) != len(upstreams):
+            raise InvalidRequest("An upstream is named twice.", field="upstreams")
+        if settings.profile is None:
+            raise InvalidRequest("The gateway needs a --profile (LIMPET_PROFILE): how its upstreams want the scope.", field="profile")
+        profile = find_profile(settings.profile, load_profiles(settings.profiles))
+        return Options(
+            upstreams=upstreams,
+            profile=profile,
+            # The Dynamo rows and what users derive from them are the ones that put a session id with a fence on the wire.
+            router=any(field.fenced for field in profile.fields),
+            learns=any(field.body == _ASK and field.do == "add" for field in profile.fields),
+            sources=Sources(settings.key_sources),
+            wait_ms=settings.wait_ms,
+            ttl_s=settings.bind_ttl_ms / 1000,
+            max_body=settings.max_body_bytes,
+            connect_timeout_s=settings.connect_timeout_s,
+            read_timeout_s=settings.read_timeout_s,
+            headers=settings.gateway_headers,
+            cache_bust=settings.cache_bust,
+            debug_samples=settings.debug_samples,
+            debug_chars=settings.debug_chars,
+        )

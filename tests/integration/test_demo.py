@@ -1,0 +1,154 @@
+"""``limpet demo`` as a newcomer runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from limpet.clock import SystemClock
+from limpet.embedded import EmbeddedStore
+
+LIMPET = Path(sys.executable).with_name("limpet")
+RECORDED = Path(__file__).parents[1] / "data" / "aiperf_requests.jsonl"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The process's own without anything of ours, and these."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_") and name != "REDIS_URL"}
+    return clean | variables
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """One demo to its end."""
+    return subprocess.run(
+        [LIMPET, "demo", *args], env=environment(**variables), capture_output=True, text=True, timeout=55, check=False
+    )
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_the_demo_shows_the_point_in_time() -> None:
+    """Under 30 s: the events as they happen, the two columns, the verdict, and exit code 0."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    done = run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert clock.monotonic() - began < 30
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    for line in (
+        r"4 gateways are up, each a process of its own",
+        r"gateway-4 \(pid \d+\) killed by SIGKILL while it held 8 claims",
+        r"8 of 8 bound by another gateway within [\d.]+ s, each with a larger fence .*; 8 late confirms of the dead one refused",
+        r"300 of 300 done",
+        r"binds per conversation +1 +\d\.\d \(up to 4\)",
+        r"split over several workers +0 of \d{3} +\d{3} of \d{3}",
+        r"affinity scopes per conversation +1 +\d\.\d",
+        r"Every guarantee held\.",
+    ):
+        assert re.search(line, done.stdout), f"{line} is missing in\n{done.stdout}"
+
+
+def test_the_numbers_as_json() -> None:
+    """One document; the column with Limpet is 1, 0 and 1, the other one is what it happens to be, and worse."""
+    done = run("--json", "--conversations", "60")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    counted, number = report["counted"], report["counted"]["conversations"]
+    assert report["ok"] is True
+    assert report["failures"] == []
+    assert number + 6 * 2 >= 60 + counted["new"] + counted["idle"]
+    assert counted["limpet"] == {"binds": number, "binds_most": 1, "split": 0, "scopes": number, "scopes_most": 1}
+    assert counted["alone"]["binds"] > 2 * number
+    assert counted["alone"]["split"] > number / 2
+    assert counted["alone"]["scopes"] == counted["turns"]
+    killed = report["killed"]
+    assert (killed["claims"], killed["handed_over"], killed["late_confirms_refused"]) == (8, 8, 8)
+    assert gone(killed["pid"])
+
+
+def test_recorded_requests_of_a_load_generator() -> None:
+    """36 sessions from the headers, all 156 requests answered, and none of the sessions split."""
+    done = run("--replay", str(RECORDED), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = json.loads(done.stdout)["counted"]
+    assert (counted["turns"], counted["conversations"]) == (156, 36)
+    assert counted["limpet"] == {"binds": 36, "binds_most": 1, "split": 0, "scopes": 36, "scopes_most": 1}
+    assert counted["alone"]["split"] > 18
+    assert counted["alone"]["scopes"] == 36  # this client's session ids are stable: only the workers scatter
+
+
+def test_a_malformed_recording_is_one_line(tmp_path: Path) -> None:
+    """Before anything is started."""
+    file = tmp_path / "bad.jsonl"
+    file.write_text("{}\n")
+    done = run("--replay", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "line 1" in done.stderr
+
+
+@pytest.fixture
+def store() -> Iterator[EmbeddedStore]:
+    """A store that is not the demo's own."""
+    with EmbeddedStore.acquire(ephemeral=True) as embedded:
+        yield embedded
+
+
+def test_a_store_that_is_not_its_own_is_left_as_it_was(store: EmbeddedStore) -> None:
+    """With LIMPET_REDIS_URL the demo uses that store, and takes every key of its own away again."""
+    with redis.Redis.from_url(store.url) as client:
+        client.set("somebody:else", "1")
+        done = run("--conversations", "20", LIMPET_REDIS_URL=store.url)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert client.keys("*") == [b"somebody:else"]
+
+
+def test_a_store_that_is_not_there_is_one_line() -> None:
+    """What happened and what to do, not four tracebacks."""
+    done = run("--json", LIMPET_REDIS_URL="unix:///nowhere.sock")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["code"] == "demo_failed"
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_however_it_ends_no_process_is_left(number: signal.Signals, code: int) -> None:
+    """Ctrl-C in the middle, or worse: the gateways and the store end too."""
+    process = subprocess.Popen(
+        [LIMPET, "demo"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    pids: list[int] = []
+    while len(pids) < 5:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        if found := re.search(r"\(pids? ([\d, ]+)\)", line):
+            pids += [int(pid) for pid in found[1].split(", ")]
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert stderr == ""
+    clock = SystemClock()
+    deadline = clock.monotonic() + 15
+    while left := [pid for pid in pids if not gone(pid)]:
+        assert clock.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.05)
