@@ -69,7 +69,9 @@ _ports = itertools.count(_first_port())
 class Server:
     """One server process in a folder of its own."""
 
-    def __init__(self, folder: Path, *arguments: str | int, binary: str = BINARY, tls: dict[str, str] | None = None, **login: str):
+    def __init__(
+        self, folder: Path, *arguments: str | int, binary: str = BINARY, tls: dict[str, str] | None = None, **login: str
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.binary, self.tls, self.login = folder, binary, tls, login
         self.port = free_port()
@@ -295,9 +297,7 @@ class Sentinels:
         """Whom all sentinels that run name, once they agree."""
 
         def agreed() -> Server | None:
-            ports = {
-                int(each.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.SERVICE)[1]) for each in self.sentinels if each.runs
-            }
+            ports = {int(each.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.SERVICE)[1]) for each in self.sentinels if each.runs}
             return next(node for node in self.nodes if node.port in ports) if len(ports) == 1 else None
 
         found: Server = until(agreed, what="agreement of the sentinels")

@@ -88,7 +88,11 @@ async def lose_a_primary(
     assert others_degraded == 0
     for key in keys[:3]:
         after = await client.resolve(key, session_id="s", bind=True)
-        assert (after.epoch, after.binding.action, after.binding.fence) == (turns[key].epoch, "continue", turns[key].binding.fence)
+        assert (after.epoch, after.binding.action, after.binding.fence) == (
+            turns[key].epoch,
+            "continue",
+            turns[key].binding.fence,
+        )
     for key in keys[3:]:
         after = await client.resolve(key, session_id="s", bind=True)
         assert (after.epoch, after.binding.action) == (turns[key].epoch, "wait")

@@ -55,8 +55,11 @@ async def test_the_primary_is_killed(sentinels: Sentinels, connect, record_prope
     old primary comes back as a replica, and nobody talks to it."""
     client = await connect(sentinels.url())
     new = await fail_over(sentinels, client, Server.kill, record_property)
-    sentinels.nodes[0].start()
-    while new.info("replication")["connected_slaves"] < 2 or sentinels.nodes[0].info("replication")["role"] != "slave":
+    old = sentinels.nodes[0].start()
+    assert (await (await connect(sentinels.url())).resolve("k", session_id="s")).epoch is not None
+    assert old.info("replication")["role"] == "master"  # as it believes for some seconds, and nobody asks it
+    old.do("REPLICAOF", "127.0.0.1", new.port)  # what the sentinels do then
+    while b"master_link_status:up" not in old.do("INFO", "replication"):
         await asyncio.sleep(0.02)
     # As many replicas as there were: with one fewer no decision was durable.
     advanced = await client.advance("k", "new", require_durable=True)
@@ -74,7 +77,8 @@ async def test_the_primary_hangs_and_goes_on(sentinels: Sentinels, connect, reco
     old.resume()
     late = await connect(sentinels.url())
     assert (await late.resolve("k", session_id="s")).epoch == advanced.epoch
-    while old.info("replication")["role"] != "slave":
+    assert old.info("replication")["role"] == "master"  # as it believes for some seconds
+    for _ in range(50):
         assert (await client.resolve("k", session_id="s")).epoch == advanced.epoch
     assert lane_ports(client) == lane_ports(late) == {new.port}
 

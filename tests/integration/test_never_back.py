@@ -87,7 +87,7 @@ async def test_forgotten_keys_go_on_upwards(store_url: str) -> None:
 
 async def test_eviction(fresh_server) -> None:
     """volatile-lru under pressure drops records, and no epoch or fence comes back."""
-    server = fresh_server("--maxmemory", "6mb", "--maxmemory-policy", "volatile-lru")
+    server = fresh_server("--maxmemory", "4mb", "--maxmemory-policy", "volatile-lru")
     issued = Issued()
     async with Limpet.connect(server.url, deadline_ms=5000) as client:
         await issued.advance_and_claim(client)

@@ -30,7 +30,14 @@ NEW_RECORD_BODY = [1, "new", 0, -1, "", "", 0, 0, 0, []]
 
 
 def packed(
-    schema: int = 1, mark: int = 0, last: int = 0, due: int = 0, epoch: int = 0, keep_ms: int = 1000, worker: str = "", body: Any = None
+    schema: int = 1,
+    mark: int = 0,
+    last: int = 0,
+    due: int = 0,
+    epoch: int = 0,
+    keep_ms: int = 1000,
+    worker: str = "",
+    body: Any = None,
 ) -> bytes:
     """A record as the scripts would write it, or as they never would."""
     prefix = b"".join(b"\xcf" + value.to_bytes(8, "big") for value in (last, due, epoch, keep_ms))

@@ -83,7 +83,9 @@ def test_a_newer_schema(rig: Rig, operation: str) -> None:
     refused(rig, operation, key, SchemaTooNew)
 
 
-@pytest.mark.parametrize(("operation", "args"), [("confirm", ()), ("renew", ()), ("rebind", ("lost",)), ("release", ()), ("abort", ())])
+@pytest.mark.parametrize(
+    ("operation", "args"), [("confirm", ()), ("renew", ()), ("rebind", ("lost",)), ("release", ()), ("abort", ())]
+)
 def test_the_index_of_the_wrong_type(rig: Rig, operation: str, args: tuple[str, ...]) -> None:
     """The record is written last, so a script that fails at the index leaves it alone; at most a tick is gone (a gap)."""
     key = rig.key()

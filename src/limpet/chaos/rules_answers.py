@@ -53,12 +53,13 @@ def scopes_right(call: Call, namespace: str, secret: str | None, findings: Findi
         if not apart or answer.epoch is not None or answer.action is not None or answer.fence is not None:
             findings.found("degraded", target, "a degraded answer carries more than the physical scope", call)
     elif target is not None and target[0] == "conv":
-        if answer.epoch is None or answer.scope != scopes.declared(target[1], answer.epoch, namespace, secret):
+        right = answer.epoch is not None and answer.scope == scopes.declared(target[1], answer.epoch, namespace, secret)
+        if not right:
             findings.found("scope", target, f"{answer.scope} is not the scope of epoch {answer.epoch}", call)
 
 
 def forks_apart(call: Call, parents: dict[str, Trail], namespace: str, secret: str | None, findings: Findings) -> None:
-    """G6: a fork, tool or keyless turn has the scope of its own session id, no epoch, and at most its parent's scope beside it."""
+    """G6: a fork, tool or keyless turn has its own session id's scope, no epoch, and at most its parent's scope beside it."""
     answer = call.accepted
     if call.op != "resolve" or answer is None or (call.key is not None and call.kind == "turn"):
         return

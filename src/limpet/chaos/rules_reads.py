@@ -35,10 +35,8 @@ class _Best:
     def binding_on(self, call: Call) -> list[tuple[int, Call]]:
         """What must still stand for this call."""
         gap = self._index.gap(call)
-        if gap is None:
-            found = [self._durable] if call.durable else []
-        else:
-            found = [self._durable, self._calm.get(gap)]
+        calm = None if gap is None else self._calm.get(gap)
+        found = [self._durable if gap is not None or call.durable else None, calm]
         return [each for each in found if each is not None]
 
     def above(self, tick: int) -> bool:
@@ -72,7 +70,7 @@ def _tick(call: Call) -> int | None:
 
 
 def nothing_goes_back(index: Index, trail: Trail, findings: Findings) -> None:
-    """G1 and G5: who asks later is not told an older epoch or fence, and no binding call is carried out with a fence that is older
+    """G1 and G5: who asks later is not told an older epoch or fence, and no binding call is carried out with a fence older
     than what was told of the record. Repeats are told old results rightly."""
     tracks: tuple[tuple[str, Tick, Tick], ...] = (
         ("epoch", _epoch, _epoch),

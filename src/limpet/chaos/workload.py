@@ -34,10 +34,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 class Pool:
     """What the callers of one process know in common: what a fleet's gateway would."""
 
-    def __init__(self, recorders: list[Recorder], workload: Workload, began: float) -> None:
+    def __init__(self, recorders: list[Recorder], workload: Workload) -> None:
         self.recorders = recorders
         self.workload = workload
-        self.began = began
         self.epochs: dict[str, int] = {}
         self.fences: dict[tuple[str, str], deque[int]] = {}
         self.repeats: deque[Callable[[Recorder], Awaitable[Call]]] = deque(maxlen=16)
@@ -81,7 +80,7 @@ class Caller:
         actions, weights = [each for each, _ in steps], [each for _, each in steps]
         while not until():
             await asyncio.sleep(self._rng.expovariate(1000 / self._pool.workload.think_ms))
-            generation = int((now() - self._pool.began) / self._pool.workload.generation_s)
+            generation = int(now() / self._pool.workload.generation_s)  # the same in every process
             key = f"k{self._rng.randrange(self._pool.workload.keys)}.{generation}"
             await self._rng.choices(actions, weights)[0](key)
 
@@ -228,7 +227,7 @@ class Caller:
         if not targets:
             return
         domain, text = self._rng.choice(targets[-32:])
-        fence = self._rng.choice(self._pool.fences[domain, text])  # type: ignore[index]
+        fence = self._rng.choice(self._pool.fences[domain, text])
         op = self._rng.choice(("renew", "release", "rebind", "rebind", "confirm", "abort"))
         await self._binding(self._some(), op, {"key" if domain == "conv" else "session_id": text}, fence)
 

@@ -182,7 +182,7 @@ class AsyncExecutor:
                 return await send(lane, call.command(flags_known=self.flags_known, again=again), deadline, asking)
             except (LaneLost, Unreachable, hiredis.ReplyError) as failure:
                 if isinstance(failure, Unreachable) and self._loop.time() >= deadline:
-                    raise
+                    raise (error if isinstance(error, Unreachable) else failure) from None  # the earlier one knows why
                 error = failure
 
     async def _pause(self, seconds: float, deadline: float, error: Exception) -> None:

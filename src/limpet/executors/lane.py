@@ -10,6 +10,7 @@ Not guaranteed: that a call whose lane was lost did not take effect. The executo
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -98,6 +99,8 @@ class Lane(asyncio.Protocol):
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise StoreUnavailable(f"The store refuses the credentials in its URL: {error}.") from error
         except (RedisError, OSError) as error:
+            if isinstance(error.__context__, ssl.SSLCertVerificationError):
+                raise StoreUnavailable(f"The store's certificate is not trusted ({error.__context__.verify_message}).") from error
             raise Unreachable(f"Cannot connect to the store ({error}); check its address and that it runs.") from error
         finally:
             if connection._writer is not None:  # not handed over: it failed, or we were cancelled

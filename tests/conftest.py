@@ -1,0 +1,51 @@
+"""Real servers for every test: one Valkey per test process, emptied before each test, and servers of a test's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import redis
+
+from tests.support.servers import Server, wait_until_async
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The bundled Valkey, without persistence, shared by the tests of one process."""
+    server = Server(tmp_path_factory.mktemp("valkey")).start()
+    yield server
+    server.kill9()
+
+
+@pytest.fixture
+def store_url(valkey: Server) -> str:
+    """An empty store that has none of our scripts."""
+    with redis.Redis.from_url(valkey.url) as client:
+        client.flushall()
+        client.script_flush()
+    return valkey.url
+
+
+@pytest.fixture
+def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Makes started servers that the test may stop, kill and restore; arguments go to the server."""
+    made: list[Server] = []
+
+    def make(*arguments: str) -> Server:
+        server = Server(tmp_path_factory.mktemp("server"), *arguments).start()
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        server.kill9()
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], Awaitable[object]], float, str], Awaitable[None]]:
+    """Waits for a condition instead of sleeping."""
+    return wait_until_async
