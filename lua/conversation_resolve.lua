@@ -7,8 +7,8 @@
 -- ARGV[1] -> struct '>BI8I8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
 --            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), keep_ms, now_us (0 but in tests); then
 --            struct '>I8I8I8I8': idle_us or 0, three daily boundaries in us or 0 (all 0 for an exempt turn); then MessagePack
---            {request id or '', seen_epoch stated, channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '',
---            commit}
+--            {seen_epoch stated, channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '', commit}, then
+--            MessagePack request id or ''
 -- --
 -- Returns -> record: nothing was due; at most the activity was written
 -- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
@@ -76,9 +76,9 @@ local RESOLVE = 1
 local CREATED, RESET, NEW_CONVERSATION, COMMITTED = 1, 2, 4, 8
 
 local idle, day_before, day_last, day_next = struct.unpack('>I8I8I8I8', ARGV[1], 42)
-local args = cmsgpack.unpack(string.sub(ARGV[1], 74))
-local request_id, stated, channel, claim_ttl, holder = args[1], args[2], args[3], args[4], args[5]
-local worker, dp_rank, incarnation, commit = args[6], args[7], args[8], args[9]
+local args, request_id = cmsgpack.unpack(string.sub(ARGV[1], 74))
+local stated, channel, claim_ttl, holder = args[1], args[2], args[3], args[4]
+local worker, dp_rank, incarnation, commit = args[5], args[6], args[7], args[8]
 local wants_bind = flags % 2 == 1
 local durable = flags >= 4
 

@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 _STATES: Final[tuple[Literal["unbound", "claimed", "bound"], ...]] = ("unbound", "claimed", "bound")
 _ACTIONS: Final[tuple[Literal["bind", "continue", "wait"] | None, ...]] = (None, "bind", "continue", "wait")
-_RESOLVE: Final = struct.Struct(">BQQQQQQQQQ")
+_BEFORE_SEEN: Final = struct.Struct(">BQQ")
+_AFTER_SEEN: Final = struct.Struct(">QQQQQQ")
 _HEAD: Final = struct.Struct(">QQ")
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -224,35 +225,72 @@ class Commands:
     ) -> Call[Answer]:
         """One turn. ``now`` is the caller's wall time, needed for a daily policy only. ``look_up`` is False for a request id
         that was made just now, which no record can hold yet. ``now_us`` overrides the server's clock in tests."""
-        ttl_us = claim_us = 0
-        holder = worker = ""
-        flags = 0
-        commit = False
-        if bind is not None:
-            flags = FLAG_BIND
-            ttl_us = (bind.ttl_ms or self.bind_ttl_ms) * 1000
-            claim_us = (bind.claim_ttl_ms or self.claim_ttl_ms) * 1000
-            holder, worker, commit = bind.holder or self.holder, bind.worker or "", bind.commit
+        flags = self._flags(bind)
         if look_up and request_id:
             flags |= FLAG_LOOK_UP
         if durable:
             flags |= FLAG_DURABLE
+        before, after = self._resolve_args(policy, now, exempt, bind, flags, seen_epoch, incarnation, now_us)
+        seen = max(seen_epoch, remembered_epoch).to_bytes(8)
+        packed = before + seen + after + _pack(request_id)
+
+        def parse(reply: bytes) -> Answer:
+            return self._read_resolution(reply, target, session_id, bind is not None)
+
+        return Call(self._resolve, self._keys(target), (packed,), parse, flagged=True)
+
+    @staticmethod
+    def _flags(bind: Bind | None) -> int:
+        return 0 if bind is None else FLAG_BIND
+
+    def _resolve_args(
+        self,
+        policy: Policy,
+        now: datetime | None,
+        exempt: bool,
+        bind: Bind | None,
+        flags: int,
+        stated_epoch: int,
+        incarnation: str,
+        now_us: int,
+    ) -> tuple[bytes, bytes]:
+        """The script's one argument, before and after the seen epoch; the request id comes behind it."""
+        ttl_us = claim_us = 0
+        holder = worker = ""
+        commit = False
+        if bind is not None:
+            ttl_us = (bind.ttl_ms or self.bind_ttl_ms) * 1000
+            claim_us = (bind.claim_ttl_ms or self.claim_ttl_ms) * 1000
+            holder, worker, commit = bind.holder or self.holder, bind.worker or "", bind.commit
         idle_us = 0 if policy.idle_s is None else int(policy.idle_s * 1_000_000)
         days = (0, 0, 0)
         if policy.daily is not None and not exempt:
             if now is None:
                 raise InvalidRequest("a daily policy needs the wall time of the caller.", field="policy")
-            before, last, following = policy.boundaries(now)
-            days = (_tick(before), _tick(last), _tick(following))
+            earlier, last, following = policy.boundaries(now)
+            days = (_tick(earlier), _tick(last), _tick(following))
         keep_ms = max(self.retention_ms, idle_us // 1000)
-        seen = max(seen_epoch, remembered_epoch)
-        head = _RESOLVE.pack(flags, self.granularity_us, ttl_us, seen, keep_ms, now_us, 0 if exempt else idle_us, *days)
-        tail = _pack((request_id, seen_epoch, self._channel, claim_us, holder, worker, -1, incarnation, commit))
+        tail = _pack((stated_epoch, self._channel, claim_us, holder, worker, -1, incarnation, commit))
+        before = _BEFORE_SEEN.pack(flags, self.granularity_us, ttl_us)
+        return before, _AFTER_SEEN.pack(keep_ms, now_us, 0 if exempt else idle_us, *days) + tail
 
-        def parse(reply: bytes) -> Answer:
-            return self._read_resolution(reply, target, session_id, bind is not None)
+    def resolve_template(self, policy: Policy, exempt: bool, bind: Bind | None) -> tuple[bytes, bytes]:
+        """The argument of a turn that states no epoch, in two parts, for :class:`limpet.quick.QuickPath`."""
+        return self._resolve_args(policy, None, exempt, bind, self._flags(bind), 0, "", 0)
 
-        return Call(self._resolve, self._keys(target), (head + tail,), parse, flagged=True)
+    def resolve_prefix(self, target: Target) -> tuple[str, bytes]:
+        """(the record's key, the RESP bytes of a resolve of this target up to the length of its one argument)."""
+        keys = self._keys(target)
+        words = ("EVALSHA", self._resolve.sha, str(len(keys)), *keys)
+        parts = [b"*%d\r\n" % (len(words) + 1)]
+        for word in words:
+            raw = word.encode()
+            parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+        return keys[0], b"".join(parts) + b"$"
+
+    def read_resolution(self, reply: bytes, target: Target, session_id: str, wants_bind: bool) -> Answer:
+        """The reply of a resolve."""
+        return self._read_resolution(reply, target, session_id, wants_bind)
 
     def _read_resolution(self, reply: bytes, target: Target, session_id: str, wants_bind: bool) -> Answer:
         now, raw, outcome = split_reply(reply)

@@ -27,6 +27,7 @@ from limpet.instruments import Instruments, NullMetrics
 from limpet.maintenance import Maintenance
 from limpet.memo import Memo, MemoEntry
 from limpet.memory import EpochMemory
+from limpet.quick import QuickPath
 from limpet.record import SCHEMA
 from limpet.registry import Registry
 from limpet.scripts import script
@@ -70,6 +71,7 @@ class Plumbing:
         self._watching: asyncio.Task[None] | None = None
         self._touches: set[asyncio.Task[None]] = set()
         self.commands = self._make_commands(settings.partitions, settings.touch_granularity_ms)
+        self._quick = QuickPath(self.commands)
 
     @classmethod
     def connect(cls, url: str, *, clock: Clock | None = None, instruments: Instruments | None = None, **settings: Any) -> Self:
@@ -160,6 +162,7 @@ class Plumbing:
                     here=settings.touch_granularity_ms,
                 )
                 self.commands = self._make_commands(partitions, granularity_ms)
+                self._quick = QuickPath(self.commands)
             await executor.learn_version(max(deadline - self._monotonic(), 0.001))
             if settings.durability in (None, "replica"):
                 await executor.count_replicas(max(deadline - self._monotonic(), 0.001))
@@ -236,23 +239,30 @@ class Plumbing:
         if not self._verified:
             await self._verify(self._monotonic() + self._deadline_s)
         executor, deadline = self.executor, self._monotonic() + self._deadline_s
-        durable: bool | None
         if guess_durable:
             answer, durable = await executor.run_durable(build(True), self._deadline_s, promise)
             durable = durable and answer.written
         else:
-            answer, durable = await self._run(build(False), deadline), False
-            if answer.decided:
-                # The guess was wrong: the decision travelled with the turns. Its record goes out again where a WAIT covers it.
-                rewrite = self.commands.rewrite(target, answer.epoch, answer.fence)
-                try:
-                    done, kept = await executor.run_durable(rewrite, max(deadline - self._monotonic(), 0.001), promise)
-                    durable = done and kept
-                except StoreUnavailable:
-                    durable = False  # what happened stands; nobody has acknowledged it
+            answer = await self._run(build(False), deadline)
+            self._note(target, answer)
+            if not answer.decided:
+                return answer
+            return await self._settle_durability(answer, target, promise, deadline - self._monotonic(), require_durable)
         self._note(target, answer)
-        if not answer.decided:
-            return answer
+        return self._with_durability(answer, durable, require_durable) if answer.decided else answer
+
+    async def _settle_durability(
+        self, answer: Answer, target: Target, promise: Promise, left_s: float, require_durable: bool
+    ) -> Answer:
+        """A decision that travelled with the turns: its record goes out again where a WAIT covers it."""
+        rewrite = self.commands.rewrite(target, answer.epoch, answer.fence)
+        try:
+            done, kept = await self.executor.run_durable(rewrite, max(left_s, 0.001), promise)
+        except StoreUnavailable:
+            done = kept = False  # what happened stands; nobody has acknowledged it
+        return self._with_durability(answer, done and kept, require_durable)
+
+    def _with_durability(self, answer: Answer, durable: bool, require_durable: bool) -> Answer:
         answer = answer._replace(result=msgspec.structs.replace(answer.result, durable=durable))
         if not durable:
             self._instruments.undurable()

@@ -10,9 +10,12 @@ import structlog
 
 from limpet.commands import Answer, Bind, Call, Target
 from limpet.errors import InvalidRequest, NotDurable, StoreUnavailable
+from limpet.executors.lane import LaneLost, ReplyError
 from limpet.keys import digest
 from limpet.placing import Placing
 from limpet.policy import NONE, Policy
+from limpet.quick import Known
+from limpet.record import SCHEMA
 from limpet.results import Resolution
 from limpet.validate import check_epoch, check_request_id, check_text
 
@@ -110,6 +113,14 @@ class Resolving(Placing):
         request_id: str | None,
         require_durable: bool,
     ) -> Resolution:
+        if request_id is None and not seen and self._verified and self._registry is None:
+            known = self._quick.known(key)
+            if known is not None and (template := self._quick.template(policy, exempt, bind)) is not None:
+                rid = self._request_id()
+                resolution = await self._resolve_quickly(known, template, session_id, bind, rid, require_durable)
+                if resolution is not None:
+                    return resolution
+                request_id = rid  # it may have taken effect: the long way looks it up
         target = self.commands.declared(key)
 
         def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
@@ -135,7 +146,47 @@ class Resolving(Placing):
             raise
         except StoreUnavailable as error:
             return self._degraded(key, session_id, error)
+        resolution = answer.result
+        self._count_turn(resolution, answer, bind)
+        self._quick.learn(key, target)
+        return resolution
+
+    async def _resolve_quickly(
+        self, known: Known, template: tuple[bytes, bytes], session_id: str, bind: Bind | None, rid: str, require_durable: bool
+    ) -> Resolution | None:
+        """The short way (:mod:`limpet.quick`); None when the long way has to be gone."""
+        executor = self.executor
+        lane = executor.topology.lane(known.record_key, "shared")
+        if lane is None or lane.full() or lane.breaker.open:
+            return None
+        promise = self._promise()
+        seen = self._memory.recall(known.target.digest)
+        if promise is not None and not seen:
+            return None  # likely to decide something: that travels with its WAIT
+        now = executor.time()
+        try:
+            reply: bytes = await lane.send_packed(self._quick.command(known, template, seen, rid), now + self._deadline_s, now)
+        except (LaneLost, ReplyError):
+            return None
+        except StoreUnavailable as error:
+            executor.failed(known.record_key, lane)
+            return self._degraded(known.target.key, session_id, error)
+        executor.answered("conversation_resolve", now, lane)
+        if reply == known.raw and (same := known.resolution) is not None:
+            self._instruments.resolution(self.namespace, "declared", "continued")
+            if bind is not None:
+                self._instruments.bind("continue")
+            return same if same.session_id == session_id else msgspec.structs.replace(same, session_id=session_id)
+        answer = self.commands.read_resolution(reply, known.target, session_id, bind is not None)
         resolution: Resolution = answer.result
+        if reply[0] == SCHEMA:
+            known.raw, known.resolution = reply, resolution
+        if promise is not None and answer.decided:
+            answer = await self._settle_durability(
+                answer, known.target, promise, executor.time_left(now, self._deadline_s), require_durable
+            )
+            resolution = answer.result
+        self._note(known.target, answer)
         self._count_turn(resolution, answer, bind)
         return resolution
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import itertools
 import shutil
 import signal
@@ -42,6 +44,20 @@ def until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "th
                 return result
         assert time.monotonic() < end, f"{what} did not come within {timeout_s} s"
         pause.wait(0.02)
+
+
+async def eventually(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "the condition") -> Any:
+    """Waits, in the event loop, for a condition that may be a coroutine function; what it gave."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    while True:
+        result = condition()
+        if inspect.isawaitable(result):
+            result = await result
+        if result:
+            return result
+        assert loop.time() < end, f"{what} did not come within {timeout_s} s"
+        await asyncio.sleep(0.01)
 
 
 def free_port() -> int:

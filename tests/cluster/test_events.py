@@ -9,7 +9,7 @@ from limpet import Limpet
 from limpet.keys import digest
 
 from .proxy import Proxy
-from .rig import Cluster, Server
+from .rig import Cluster, Server, eventually
 from .test_failover import keys_on
 
 
@@ -24,6 +24,15 @@ async def listening(client: Limpet) -> None:
     assert await client._hub.wait_up(5)
 
 
+async def sees(client: Limpet, key: str, epoch: int) -> None:
+    """Waits until the client's turns, memo included, are those of an epoch."""
+
+    async def seen() -> bool:
+        return (await client.resolve(key, session_id="s")).epoch == epoch
+
+    await eventually(seen)
+
+
 async def test_a_wait_is_woken_from_another_node(cluster: Cluster, connect, namespace: str) -> None:
     """Whoever waits for a claim is woken by the confirm, though its subscription is on another node than the key; for keys of
     every primary."""
@@ -35,8 +44,7 @@ async def test_a_wait_is_woken_from_another_node(cluster: Cluster, connect, name
         claim = await claimer.resolve(key, session_id="s", bind=True)
         start = loop.time()
         waiting = asyncio.create_task(waiter.resolve(key, session_id="s", bind={"wait_ms": 8000}))
-        while not waiter._hub.watches.get(("conv", digest(key))):
-            await asyncio.sleep(0)
+        await eventually(lambda key=key: waiter._hub.watches.get(("conv", digest(key))))
         await claimer.confirm(key, fence=claim.binding.fence, worker="w")
         turn = await waiting
         assert (turn.binding.action, turn.binding.worker) == ("continue", "w")
@@ -52,8 +60,7 @@ async def test_memos_are_voided_from_every_node(cluster: Cluster, connect, names
             await reader.resolve(key, session_id="s")
             await reader.resolve(key, session_id="s")
             advanced = await writer.advance(key, "new")
-            while (await reader.resolve(key, session_id="s")).epoch != advanced.epoch:
-                await asyncio.sleep(0.005)
+            await sees(reader, key, advanced.epoch)
 
 
 async def lose_the_node(cluster: Cluster, connect: Any, namespace: str, strike: Any) -> None:
@@ -70,13 +77,11 @@ async def lose_the_node(cluster: Cluster, connect: Any, namespace: str, strike: 
     await asyncio.wait_for(went_down.wait(), 10)
     advanced = await writer.advance(key, "new")
     assert (await reader.resolve(key, session_id="s")).epoch == advanced.epoch  # bypassed while the subscription is down, or new
-    while not reader._hub.up:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: reader._hub.up)
     assert heard_at(reader) != port
     await reader.resolve(key, session_id="s")
     again = await writer.advance(key, "new")
-    while (await reader.resolve(key, session_id="s")).epoch != again.epoch:
-        await asyncio.sleep(0.005)
+    await sees(reader, key, again.epoch)
 
 
 async def test_the_node_of_the_subscription_is_killed(cluster: Cluster, connect, namespace: str) -> None:
@@ -101,3 +106,17 @@ async def test_a_dropped_subscription_is_a_gap(server: Server, connect) -> None:
         proxy.drop()
         await asyncio.wait_for(came_up.wait(), 5)
         assert seen[0] == "down"
+
+
+async def test_a_server_that_stops_is_noticed(server: Server, connect) -> None:
+    """A single server that hangs closes no connection: the subscription is told as down after some seconds of silence."""
+    client = await connect(f"redis://127.0.0.1:{server.port}", memo_ttl_ms=60_000)
+    await listening(client)
+    went_down = asyncio.Event()
+    client._hub.on_down.append(went_down.set)
+    server.pause()
+    try:
+        await asyncio.wait_for(went_down.wait(), 8)
+    finally:
+        server.resume()
+    await eventually(lambda: client._hub.up)

@@ -13,6 +13,7 @@ from limpet.scripts import script
 
 from .proxy import Proxy
 from .rig import Server, until
+from .test_failover import first_answer
 
 
 @pytest.fixture
@@ -165,8 +166,7 @@ async def test_an_address_that_comes_to_mean_a_replica(tmp_path, server: Server,
                 await client.advance("k", "new")
             assert (await client.resolve("k", session_id="s")).degraded
             proxy.point(other.port)
-            while (turn := await client.resolve("k", session_id="s")).degraded:
-                await asyncio.sleep(0.02)
-            assert not turn.created
+            await first_answer(client, "k")
+            assert (await client.resolve("k", session_id="s")).ordinal == 1
     finally:
         other.kill()

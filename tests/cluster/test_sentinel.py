@@ -9,7 +9,7 @@ import pytest
 
 from limpet import StoreUnavailable
 
-from .rig import Sentinels, Server, running
+from .rig import Sentinels, Server, eventually, running
 from .test_failover import first_answer
 
 RECOVERY_S = 1.0
@@ -18,8 +18,11 @@ RECOVERY_S = 1.0
 
 async def agreed(sentinels: Sentinels, old: Server) -> float:
     """Loop time at which every sentinel that runs names another primary than ``old``."""
-    while await asyncio.to_thread(sentinels.named) is old:
-        await asyncio.sleep(0.01)
+
+    def moved_on() -> bool:
+        return sentinels.named() is not old
+
+    await eventually(lambda: asyncio.to_thread(moved_on))
     return asyncio.get_running_loop().time()
 
 
@@ -59,8 +62,7 @@ async def test_the_primary_is_killed(sentinels: Sentinels, connect, record_prope
     assert (await (await connect(sentinels.url())).resolve("k", session_id="s")).epoch is not None
     assert old.info("replication")["role"] == "master"  # as it believes for some seconds, and nobody asks it
     old.do("REPLICAOF", "127.0.0.1", new.port)  # what the sentinels do then
-    while b"master_link_status:up" not in old.do("INFO", "replication"):
-        await asyncio.sleep(0.02)
+    await eventually(lambda: b"master_link_status:up" in old.do("INFO", "replication"))
     # As many replicas as there were: with one fewer no decision was durable.
     advanced = await client.advance("k", "new", require_durable=True)
     assert (await client.peek("k")).epoch == advanced.epoch
@@ -113,13 +115,11 @@ async def test_a_planned_failover_under_load(sentinels: Sentinels, connect) -> N
         return done
 
     loads = [asyncio.create_task(load(f"k{i}")) for i in range(8)]
-    while len(seen) < 100:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(seen) >= 100)
     sentinels.sentinels[0].do("SENTINEL", "FAILOVER", Sentinels.SERVICE)
     await agreed(sentinels, sentinels.nodes[0])
     before = len(seen)
-    while len(seen) < before + 100:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(seen) >= before + 100)
     stop.set()
     await asyncio.gather(*loads)
     assert len(set(seen)) == len(seen)

@@ -11,11 +11,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
+from limpet.cli.demo_view import Silent
 from limpet.clock import SystemClock
+from limpet.demo import run as demos
+from limpet.demo.plan import generate
+from limpet.demo.protocol import Setup
 from limpet.embedded import EmbeddedStore
 
 LIMPET = Path(sys.executable).with_name("limpet")
@@ -96,6 +101,19 @@ def test_recorded_requests_of_a_load_generator() -> None:
     assert counted["alone"]["scopes"] == 36  # this client's session ids are stable: only the workers scatter
 
 
+@pytest.mark.parametrize("sessions", [1, 5, 13])
+def test_a_short_recording_is_enough(tmp_path: Path, sessions: int) -> None:
+    """Fewer sessions than the kill would like to have, in the file's own order."""
+    file = tmp_path / "short.jsonl"
+    lines = [json.dumps({"path": "/", "headers": [["X-Session-ID", f"s{number}"]]}) for number in range(sessions)]
+    file.write_text("\n".join(lines * 2))
+    done = run("--replay", str(file), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert (report["counted"]["turns"], report["counted"]["conversations"]) == (2 * sessions, sessions)
+    assert report["killed"]["claims"] == min(sessions, 8)
+
+
 def test_a_malformed_recording_is_one_line(tmp_path: Path) -> None:
     """Before anything is started."""
     file = tmp_path / "bad.jsonl"
@@ -120,6 +138,20 @@ def test_a_store_that_is_not_its_own_is_left_as_it_was(store: EmbeddedStore) -> 
         done = run("--conversations", "20", LIMPET_REDIS_URL=store.url)
         assert done.returncode == 0, done.stdout + done.stderr
         assert client.keys("*") == [b"somebody:else"]
+
+
+def test_gateways_that_do_not_share_are_found_out(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real fault, planted in real processes: each gateway in a namespace of its own. The verdict names what broke."""
+
+    def apart(**fields: Any) -> Setup:
+        return Setup(**fields | {"namespace": f"{fields['namespace']}-{fields['name']}"})
+
+    monkeypatch.setattr(demos, "Setup", apart)
+    report = demos.run(generate(20, gateways=4, victims=0), store.url, "demo-apart", Silent())
+    assert not report.ok
+    assert {failure[:2] for failure in report.failures} >= {"G1", "G4"}
+    assert report.counted.limpet.binds_most > 1
+    assert report.counted.limpet.split > 0
 
 
 def test_a_store_that_is_not_there_is_one_line() -> None:

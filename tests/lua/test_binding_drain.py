@@ -12,7 +12,7 @@ from limpet.errors import StaleFence, StoreCorrupt
 from limpet.executors.simple import run
 from limpet.scripts import script
 
-from .rig import BIND_TTL, CLAIM_TTL, GRANULARITY, START, Rig
+from .rig import BIND_TTL, CLAIM_TTL, GRANULARITY, HOUR, START, Rig
 
 
 def drain(rig: Rig, target: Any, worker: str = "w1") -> list[int]:
@@ -50,6 +50,16 @@ def test_a_live_claim_is_left(rig: Rig, past: int) -> None:
     rig.claim(key, bind=Bind(worker="w1"))
     rig.passes(CLAIM_TTL + past)
     assert drain(rig, key) == ([1, 0] if past else [0, 1])
+
+
+def test_a_clock_set_back_does_not_keep_a_dead_claim(rig: Rig) -> None:
+    """A drain comes to its end: a claim has what it had left, and not until the clock has caught up."""
+    key = rig.key()
+    rig.claim(key, bind=Bind(worker="w1"))
+    rig.passes(-HOUR)
+    assert drain(rig, key) == [0, 1]
+    rig.passes(CLAIM_TTL + 1)
+    assert drain(rig, key) == [1, 0]
 
 
 def test_a_binding_of_another_worker_is_not_touched(rig: Rig) -> None:

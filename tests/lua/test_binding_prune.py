@@ -66,7 +66,7 @@ def test_sixty_four_at_once_and_no_more(rig: Rig) -> None:
     key = rig.key()
     rig.resolve(key)
     members = [rig.member(key, f"old{number}") for number in range(70)]
-    rig.client.zadd(rig.bound_name(key), {member: 5 for member in members} | {b"": float("inf")})
+    rig.client.zadd(rig.bound_name(key), dict.fromkeys(members, 5.0) | {b"": float("inf")})
     assert rig.prune(key, members) == 64
     assert set(rig.bound(key)) == set(members[64:])
 

@@ -156,7 +156,8 @@ def test_a_touch_writes_what_the_long_way_would(rig: Rig, bind: bool | None) -> 
     for key, rid in ((short, ""), (long, "look")):
         rig.resolve(key, bind=bind, policy=IDLE, request_id=rid)
     a, b = rig.raw(short), rig.raw(long)
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     assert a[:21] == b[:21]  # schema, mark, last, due
     assert rig.record(short).keep_ms == rig.record(long).keep_ms
     assert rig.record(short).worker == rig.record(long).worker

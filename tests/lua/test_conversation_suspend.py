@@ -1,4 +1,4 @@
-"""conversation_suspend: the next turn resets, or resumes within a window (what the turn makes of it: test_conversation_resolve)."""
+"""conversation_suspend: the next turn resets, or resumes within a window (the turn itself: test_conversation_resolve)."""
 
 from __future__ import annotations
 

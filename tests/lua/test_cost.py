@@ -182,12 +182,12 @@ def test_what_a_turn_costs(today: Rig, after: int, bind: bool | None, expected: 
 def test_a_first_turn_with_bind(today: Rig) -> None:
     """Six calls, of which three write: the clock, the index, the record."""
     made = today.calls_of(today.call("resolve", today.key(), bind=True, now_us=0))
-    assert [line.split(" ")[0] for line in made] == "TIME GET GET SET ZADD SET".split(" ")
+    assert [line.split(" ")[0] for line in made] == ["TIME", "GET", "GET", "SET", "ZADD", "SET"]
 
 
 @pytest.mark.parametrize("name", ["conversation_resolve", "conversation_advance", "binding_rebind"])
 def test_the_clock_is_written_first(today: Rig, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script cut short leaves a gap and never a repeat: no write comes before the clock's, none of the index after the record's."""
+    """A script cut short leaves a gap and never a repeat: the clock's write comes first, the record's after the index."""
     monkeypatch.setitem(globals(), "START", today.now)
     made = today.calls_of(WORST[name][0](today))
     key = today.key()
@@ -198,7 +198,7 @@ def test_the_clock_is_written_first(today: Rig, name: str, monkeypatch: pytest.M
 
 
 def test_a_full_ring_stays_small(rig: Rig) -> None:
-    """The largest record there can be: eight ids, a worker and a holder of 256 bytes; far from the 65,535 that a reply can tell."""
+    """The largest record there can be: eight ids, a worker and a holder of 256 bytes; a reply can tell 65,535."""
     key = rig.key()
     long = "x" * 256
     rig.resolve(key)

@@ -1,7 +1,7 @@
 """The SHA manifest: nobody changes a script unnoticed.
 
-After a change that is meant: ``uv run python -m tests.lua.test_shas`` from the checkout rewrites ``shas.json``; look at the layout
-and at ``lua/README.md`` before, since replicas of the release before run beside it.
+After a change that is meant: ``uv run python -m tests.lua.test_shas`` from the checkout rewrites ``shas.json``. Look at the
+layout in ``lua/README.md`` before, since replicas of the release before run beside it.
 """
 
 from __future__ import annotations

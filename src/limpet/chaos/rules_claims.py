@@ -25,7 +25,7 @@ def one_claimer_at_a_time(index: Index, trail: Trail, findings: Findings) -> Non
     if trail.forgotten:
         return
     claims = sorted((each for each in trail.issues.values() if _claims(each)), key=lambda each: each.tick)
-    ends, slides = _ends(trail), _slides(index, trail)
+    ends, slides, confirms = _ends(trail), _slides(index, trail), _confirms(trail)
     for i, later in enumerate(claims):
         answer = later.call.accepted
         if later.call.op != "resolve" or answer is None:
@@ -34,12 +34,20 @@ def one_claimer_at_a_time(index: Index, trail: Trail, findings: Findings) -> Non
             # Ticks are one order: what was claimed since the epoch began was claimed in it.
             if rival.tick < (answer.epoch or 0):
                 break
-            if rival.identity != later.identity and _judge(index, trail, rival, later, ends, slides[rival.tick], findings):
+            facts = (ends, slides[rival.tick], confirms[rival.tick])
+            if rival.identity != later.identity and _judge(index, trail, rival, later, *facts, findings):
                 break
 
 
 def _judge(
-    index: Index, trail: Trail, rival: Issue, later: Issue, ends: dict[int, int], slides: list[Call], findings: Findings
+    index: Index,
+    trail: Trail,
+    rival: Issue,
+    later: Issue,
+    ends: dict[int, int],
+    slides: list[Call],
+    confirms: list[tuple[Call, int]],
+    findings: Findings,
 ) -> bool:
     """Whether ``rival`` and ``later`` are a pair worth stopping at."""
     over = later.call.end_us
@@ -47,6 +55,9 @@ def _judge(
         return False
     promises = [(rival.start_us + _ttl_us(rival.call), rival.call)]
     promises += [(slide.start_us + _ttl_us(slide), slide) for slide in slides]
+    # A confirm ends the claim's own time, renewed or not, and begins the binding's, which may be shorter.
+    cap = min((until for call, until in confirms if call.start_us < over), default=over + 1)
+    promises = [(min(until, cap) if cap <= over and _of_claim(promise) else until, promise) for until, promise in promises]
     lives = [each for each in promises if each[0] > over]
     if not lives:
         return False
@@ -99,6 +110,20 @@ def _slides(index: Index, trail: Trail) -> defaultdict[int, list[Call]]:
         if call.op in ("confirm", "renew") and call.accepted is not None and call.fence is not None and not index.retry(call):
             slides[call.fence].append(call)
     return slides
+
+
+def _confirms(trail: Trail) -> defaultdict[int, list[tuple[Call, int]]]:
+    """fence -> the confirms that were, or may have been, carried out, and until when the binding then lives at least."""
+    confirms: defaultdict[int, list[tuple[Call, int]]] = defaultdict(list)
+    for call in trail.calls:
+        if call.op == "confirm" and call.fence is not None and (call.accepted is not None or call.unknown):
+            confirms[call.fence].append((call, call.start_us + _ttl_us(call)))
+    return confirms
+
+
+def _of_claim(promise: Call) -> bool:
+    """Whether the promise was about a claim, not about a binding."""
+    return promise.answer is not None and promise.answer.state == "claimed"
 
 
 def one_rebind_per_fence(index: Index, trail: Trail, findings: Findings) -> None:

@@ -100,7 +100,8 @@ def each_from_somebody(index: Index, trail: Trail, findings: Findings) -> None:
     for call in trail.calls:
         if (answer := call.known) is not None:
             for tick in (answer.epoch, answer.previous_epoch, answer.fence):
-                if tick is not None and tick not in issued:
+                stated = tick in (call.expected_epoch, call.seen_epoch)  # what a lost epoch was is told back to its teller
+                if tick is not None and tick not in issued and not stated:
                     before = first_told.get(tick)
                     if before is None or call.end_us < before.end_us:
                         first_told[tick] = call

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: list[str]) -> int:
     import typer
 
+    import limpet.cli.gateway  # noqa: F401  (a command in a file of its own)
     from limpet.cli.app import app
     from limpet.cli.problem import Problem, explain, say
     from limpet.errors import LimpetError

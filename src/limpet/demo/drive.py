@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final, Protocol
 
@@ -57,6 +57,7 @@ class Driver:
         self._next = itertools.count()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._half = asyncio.Event()
+        self._strike_at = 0
         self._done = 0
         self._answered = 0
         self.ledger = Ledger()
@@ -65,7 +66,8 @@ class Driver:
         """Everything, to the end. Raises DemoFailed when a gateway ends by itself or answers with an error."""
         victims = [each for each in self._plan.conversations if each.victim]
         others = [each for each in self._plan.conversations if not each.victim]
-        if len(others) < 2:
+        self._strike_at = len(others) // 2
+        if not self._strike_at:
             self._half.set()
         try:
             async with asyncio.TaskGroup() as group:
@@ -82,28 +84,31 @@ class Driver:
     async def _converse(self, conversation: Conversation, steps: Sequence[Step], chapter: int = 0) -> None:
         """Speaks a conversation; a pause makes room for others meanwhile."""
         for silent, group in groupby(steps, key=lambda step: isinstance(step, Pause)):
-            for step in group if silent else ():
-                del step
+            if not silent:
+                async with self._slots:
+                    chapter = await self._speak(conversation, group, chapter)
+                continue
+            for _ in group:
                 await asyncio.sleep(self._pause_s)
                 chapter += 1
                 self.ledger.replaced.append(Replaced(conversation.key, chapter, "idle"))
-            if silent:
-                continue
-            async with self._slots:
-                began = self._clock.monotonic()
-                for step in group:
-                    if isinstance(step, New):
-                        chapter += 1
-                        await self._new(conversation, chapter)
-                    elif isinstance(step, Burst):
-                        await self._burst(conversation, chapter, step)
-                if conversation.idle and self._clock.monotonic() - began > self._idle_s:
-                    self.ledger.stalled.add(conversation.key)
         self._done += 1
-        total = len(self._plan.conversations)
-        self._watcher.progress(self._done, total, self._answered)
-        if self._done * 2 >= total:
+        self._watcher.progress(self._done, len(self._plan.conversations), self._answered)
+        if self._done >= self._strike_at:
             self._half.set()
+
+    async def _speak(self, conversation: Conversation, steps: Iterable[Step], chapter: int) -> int:
+        """Steps without a pause between them; the chapter that they end in."""
+        began = self._clock.monotonic()
+        for step in steps:
+            if isinstance(step, New):
+                chapter += 1
+                await self._new(conversation, chapter)
+            elif isinstance(step, Burst):
+                await self._burst(conversation, chapter, step)
+        if conversation.idle and self._clock.monotonic() - began > self._idle_s:
+            self.ledger.stalled.add(conversation.key)
+        return chapter
 
     async def _new(self, conversation: Conversation, chapter: int) -> None:
         advanced = await self._gateway().advance(conversation.key)
@@ -111,13 +116,15 @@ class Driver:
 
     async def _burst(self, conversation: Conversation, chapter: int, burst: Burst) -> list[TurnDone]:
         """All requests of a burst at the same moment, each at another gateway as far as there are enough."""
-        return await asyncio.gather(
-            *(self._turn(self._gateway(), conversation, chapter, session_id) for session_id in burst.session_ids)
-        )
+        return await asyncio.gather(*(self._turn(conversation, chapter, session_id) for session_id in burst.session_ids))
 
-    async def _turn(
-        self, gateway: Gateway, conversation: Conversation, chapter: int, session_id: str, *, hold: bool = False
-    ) -> TurnDone:
+    async def _turn(self, conversation: Conversation, chapter: int, session_id: str, holder: Gateway | None = None) -> TurnDone:
+        """One request: at the next gateway, or at ``holder``, which will not live to serve it.
+
+        The gateway is chosen here, in the same step in which it is asked: one that was chosen earlier may be doomed by now.
+        """
+        hold = holder is not None
+        gateway = holder or self._gateway()
         answer = await gateway.turn(conversation.key, session_id, idle=conversation.idle, hold=hold)
         self._answered += not hold
         self.ledger.turns.append(Seen(gateway.name, conversation.key, chapter, answer, hold))
@@ -137,10 +144,7 @@ class Driver:
         await doomed.quiet()
         firsts = [self._first(victim) for victim in victims]
         held = await asyncio.gather(
-            *(
-                self._turn(doomed, victim, 0, first.session_ids[0], hold=True)
-                for victim, first in zip(victims, firsts, strict=True)
-            )
+            *(self._turn(victim, 0, first.session_ids[0], doomed) for victim, first in zip(victims, firsts, strict=True))
         )
         await doomed.kill()
         killed_at = self._clock.monotonic()

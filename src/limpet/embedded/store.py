@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ __all__ = ["EmbeddedStore"]
 
 _BUSY_S: Final = 60.0  # longer than a supervisor takes to stop its server
 _POLL_S: Final = 0.02
+_GUARDED = not sys.platform.startswith("linux")  # no signal from the kernel there when a parent dies
 
 
 class EmbeddedStore:
@@ -64,26 +66,32 @@ class EmbeddedStore:
             directory = Path(tempfile.mkdtemp(prefix="limpet-")).absolute()
         else:
             directory = prepare_data_dir(default_data_dir() if data_dir is None else data_dir)
+        try:
+            return cls._open(binary, directory, ephemeral)
+        except BaseException:
+            if ephemeral:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    @classmethod
+    def _open(cls, binary: Path, directory: Path, ephemeral: bool) -> EmbeddedStore:
         clock = SystemClock()
         give_up_at = clock.monotonic() + _BUSY_S
         while clock.monotonic() < give_up_at:
-            joined = _join(directory)
-            if joined is not None:
-                store = cls(directory, joined, owner=False)
-            else:
-                started = _start(binary, directory, ephemeral=ephemeral)
-                if started is None:  # another process is just starting or stopping it
-                    time.sleep(_POLL_S)
-                    continue
-                store = cls(directory, started, owner=True)
-            if store._ask() is not None:
-                return store
-            store.release()
-            if store.owner:
-                raise StoreUnavailable(f"The embedded store's supervisor ended at once: see {directory / LOG}.")
+            connection, owner = _join(directory), False
+            if connection is None:
+                connection, owner = _start(binary, directory, ephemeral=ephemeral), True
+            if connection is not None:
+                store = cls(directory, connection, owner)
+                if store._ask() is not None:
+                    return store
+                store.release()
+                if owner:
+                    raise StoreUnavailable(f"The embedded store's supervisor ended at once: see {directory / LOG}.")
+            time.sleep(_POLL_S)  # another process is just starting or stopping it
         raise StoreUnavailable(
-            f"Another process has held {directory / LOCK} for {_BUSY_S:.0f} s, and its store cannot be reached: end that process, "
-            "or set another --data-dir."
+            f"Another process has held {directory / LOCK} for {_BUSY_S:.0f} s, and its store cannot be reached: end that "
+            "process, or set another --data-dir."
         )
 
     @property
@@ -129,14 +137,12 @@ class EmbeddedStore:
             if self._released:
                 raise StoreUnavailable("This handle on the embedded store was released.")
             line = bytearray()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # one that failed may have said why before it went
                 self._connection.sendall(b"?")
-                while not line.endswith(b"\n"):
-                    said = self._connection.recv(65536)
-                    if not said:
-                        return None
+            with contextlib.suppress(ConnectionError):
+                while not line.endswith(b"\n") and (said := self._connection.recv(65536)):
                     line += said
-            if not line:
+            if not line.endswith(b"\n"):
                 return None
         answer = json.loads(line)
         if "error" in answer:
@@ -173,14 +179,14 @@ def _start(binary: Path, directory: Path, *, ephemeral: bool) -> socket.socket |
         except BlockingIOError:
             return None
         run = prepare_run_dir(directory)
-        plan = {
+        plan: dict[str, str | bool] = {
             "data_dir": str(directory),
             "store": str(run / STORE),
             "control": str(run / CONTROL),
             "log": str(directory / LOG),
             "binary": str(binary),
             "ephemeral": ephemeral,
-            "guarded": not sys.platform.startswith("linux"),
+            "guarded": _GUARDED,
         }
         ours, theirs = socket.socketpair()
         try:

@@ -258,6 +258,23 @@ class AsyncExecutor:
             raise next(reply for reply in replies if isinstance(reply, StoreUnavailable))
         return answered
 
+    def time(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    def time_left(self, start: float, timeout_s: float) -> float:
+        """What is left of a deadline that began at ``start``."""
+        return start + timeout_s - self._loop.time()
+
+    def answered(self, command: str, start: float, lane: Lane) -> None:
+        """A call that went past :meth:`run` was answered."""
+        lane.breaker.succeeded()
+        self.metrics.store_seconds(command, self._loop.time() - start)
+
+    def failed(self, key: str, lane: Lane) -> None:
+        """A call that went past :meth:`run` was not answered in time."""
+        self._failed(key, lane.breaker)
+
     async def learn_version(self, timeout_s: float) -> None:
         """Finds out whether all servers know script flags (7.0 and later), so that read-only scripts are marked as such."""
         replies = await self.ask_all("INFO", "server", timeout_s=timeout_s)

@@ -116,14 +116,17 @@ class Lane(asyncio.Protocol):
     def send(self, command: tuple[Any, ...], deadline: float) -> asyncio.Future[Any]:
         """Queues a command; the future gets its reply, ReplyError, LaneLost, or StoreUnavailable past the deadline
         (loop time). An idle lane writes at once; a busy one once per tick, for all that came in it."""
+        return self.send_packed(hiredis.pack_command(command), deadline, self._loop.time())
+
+    def send_packed(self, command: bytes, deadline: float, now: float) -> asyncio.Future[Any]:
+        """:meth:`send` for a command that is packed already; ``now`` is the loop's time."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.lost:
             future.set_exception(LaneLost())
             return future
-        now = self._loop.time()
         idle = not self._pending
         self._pending.append((future, deadline, now))
-        self._out.append(hiredis.pack_command(command))
+        self._out.append(command)
         if self._sweep is None:
             self._sweep = self._loop.call_at(min(deadline, now + SWEEP_S) if idle else now + SWEEP_S, self._on_sweep)
         if idle and self._writable:

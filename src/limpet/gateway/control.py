@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from limpet.errors import InvalidRequest
 from limpet.gateway.identity import Pairs, header_text
 from limpet.resolving import KINDS, Kind
 from limpet.service.auth import Guard
-from limpet.service.problems import Unauthorized
+from limpet.service.problems import Headers, Unauthorized
 from limpet.validate import check_request_id, check_text
 
 __all__ = ["Control", "enter"]
@@ -41,7 +41,7 @@ class Control(NamedTuple):
         retry_id = _text(headers, "Idempotency-Key") if new else None
         return Control(
             _text(headers, "X-Limpet-Session-ID"),
-            kind,
+            cast("Kind", kind),
             _text(headers, "X-Limpet-Parent-Key"),
             new,
             _flag(headers, "X-Limpet-Final"),
@@ -82,4 +82,4 @@ def enter(guard: Guard, headers: dict[bytes, bytes], right: str = "resolve") -> 
 
 
 class _NoToken(Unauthorized):
-    headers = ()  # no challenge: a browser must not ask for a password that belongs to the upstream
+    headers: Headers = ()  # no challenge: a browser must not ask for a password that belongs to the upstream

@@ -24,9 +24,6 @@ MAX_RANK: Final = 2**31 - 1
 class Reader(Protocol):
     """Sees an answer go by: whole events of a stream, or the whole body."""
 
-    whole: bool
-    """Whether a body that is no stream has to be held back until it is complete."""
-
     def events(self, data: bytes) -> bytes:
         """Complete events; what comes back goes to the client."""
 
@@ -44,8 +41,6 @@ class WorkerReader:
 
     Ids are kept as the text that stands in the answer: Dynamo's are integers up to 2^64, beyond what a double holds.
     """
-
-    whole = True
 
     def __init__(self, *, keep: bool, learned: Callable[[str, int | None], None]) -> None:
         self._keep = keep
@@ -104,8 +99,6 @@ def _rank(value: Any) -> int | None:
 
 class ResponseReader:
     """Learns the id of a response of ``/v1/responses``, in a stream or a body, and changes nothing."""
-
-    whole = False
 
     def __init__(self, learned: Callable[[str], None]) -> None:
         self._learned: Callable[[str], None] | None = learned

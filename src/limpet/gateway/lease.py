@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -21,6 +21,11 @@ __all__ = ["Lease"]
 
 RENEWALS_PER_TTL: Final = 3
 SHORTEST_S: Final = 0.03
+
+
+class _Name(TypedDict):
+    key: str | None
+    session_id: str | None
 
 
 class Lease:
@@ -50,10 +55,10 @@ class Lease:
         binding = self.binding
         return binding is not None and binding.action == "bind" and binding.state == "claimed" and not self.lost
 
-    def _name(self) -> dict[str, str]:
-        if self.resolution.source == "declared" and self.resolution.key is not None:
-            return {"key": self.resolution.key}
-        return {"session_id": self.resolution.session_id}
+    def _name(self) -> _Name:
+        if self.resolution.source == "declared":
+            return _Name(key=self.resolution.key, session_id=None)
+        return _Name(key=None, session_id=self.resolution.session_id)
 
     # -- renewing ------------------------------------------------------------------------------------------------------
 

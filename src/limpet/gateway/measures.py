@@ -26,9 +26,7 @@ class Measures:
             "limpet_gateway_upstream_seconds", "From dispatch to the first byte of the answer.", ("route",),
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self._flying = Gauge(
-            "limpet_gateway_in_flight", "Requests being served.", registry=registry, multiprocess_mode="livesum"
-        )
+        self._flying = Gauge("limpet_gateway_in_flight", "Requests being served.", registry=registry, multiprocess_mode="livesum")
 
     def begin(self) -> None:
         """A request came."""

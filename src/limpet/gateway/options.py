@@ -49,7 +49,9 @@ class Options:
         if len({each.name for each in upstreams}) != len(upstreams):
             raise InvalidRequest("An upstream is named twice.", field="upstreams")
         if settings.profile is None:
-            raise InvalidRequest("The gateway needs a --profile (LIMPET_PROFILE): how its upstreams want the scope.", field="profile")
+            raise InvalidRequest(
+                "The gateway needs a --profile (LIMPET_PROFILE): how its upstreams want the scope.", field="profile"
+            )
         profile = find_profile(settings.profile, load_profiles(settings.profiles))
         return Options(
             upstreams=upstreams,

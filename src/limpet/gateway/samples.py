@@ -53,7 +53,15 @@ class Samples:
         return self._turns > 0 and self._seen.get((namespace, scope), 0) < self._turns
 
     def take(
-        self, namespace: str, scope: str, *, epoch: int | None, action: str | None, fence: int | None, body: bytes, key: str | None
+        self,
+        namespace: str,
+        scope: str,
+        *,
+        epoch: int | None,
+        action: str | None,
+        fence: int | None,
+        body: bytes,
+        key: str | None,
     ) -> None:
         """Keep and log one turn."""
         turn = self._seen.pop((namespace, scope), 0) + 1

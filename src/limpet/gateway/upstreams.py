@@ -50,7 +50,14 @@ def parse_upstream(text: str) -> Upstream:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or not text.isprintable() or " " in text:
+    if (
+        not host
+        or parts.scheme not in ("http", "https")
+        or parts.query
+        or parts.fragment
+        or not text.isprintable()
+        or " " in text
+    ):
         raise InvalidRequest("An upstream must be http[s]://[user:pass@]host[:port][/path].", field="upstreams")
     shown = f"[{host}]" if ":" in host else host
     base = f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")

@@ -52,7 +52,7 @@ class Unauthorized(HttpError):
 
     code = "unauthorized"
     status = 401
-    headers = ((b"www-authenticate", b'Bearer realm="limpet"'),)
+    headers: Headers = ((b"www-authenticate", b'Bearer realm="limpet"'),)
 
 
 class Forbidden(HttpError):

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from limpet.service.build import Built, build
 from limpet.service.logs import logger
 from limpet.settings import Settings
 
-__all__ = ["REFUSED", "serve"]
+__all__ = ["REFUSED", "configure", "serve"]
 
 REFUSED: Final = 78
 """Exit code of a worker that a restart would not help (the store disagrees): EX_CONFIG."""
@@ -70,6 +71,24 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
+def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves an application of ours."""
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        workers=1,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+
+
 def serve(
     settings: Settings,
     listener: socket.socket,
@@ -88,22 +107,8 @@ def serve(
         0, or :data:`REFUSED` when the store disagrees with the settings.
     """
     parts = make(settings)
-    config = uvicorn.Config(
-        parts.app,
-        loop="uvloop",
-        http=_Protocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        workers=1,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=settings.shutdown_grace_s,
-    )
     try:
-        _Server(config, on_started).run([listener])
+        _Server(configure(parts.app, settings), on_started).run([listener])
     except SystemExit:
         if parts.pages.refusal is None:
             raise

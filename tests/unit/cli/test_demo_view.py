@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -15,6 +16,8 @@ from limpet.demo.count import Side, Tally
 from limpet.demo.ledger import Handover, Kill
 from limpet.demo.plan import generate
 from limpet.demo.run import Killed, Report
+
+EndsAs = Callable[[Report], None]
 
 GOOD = Report(
     ok=True,
@@ -45,7 +48,7 @@ BAD = msgspec.structs.replace(
 
 
 @pytest.fixture
-def ends_as(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> object:
+def ends_as(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> EndsAs:
     """The demo, without its processes: it comes to the report that the test gives."""
     monkeypatch.chdir(str(tmp_path))
     monkeypatch.setenv("LIMPET_REDIS_URL", "unix:///nowhere")
@@ -60,7 +63,7 @@ def ends_as(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> object:
     return use
 
 
-def test_a_guarantee_that_did_not_hold_is_exit_code_1(ends_as, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_guarantee_that_did_not_hold_is_exit_code_1(ends_as: EndsAs, capsys: pytest.CaptureFixture[str]) -> None:
     """Said in the table, in a line, and to the shell."""
     ends_as(BAD)
     assert main(["demo"]) == 1
@@ -74,7 +77,7 @@ def test_a_guarantee_that_did_not_hold_is_exit_code_1(ends_as, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
-def test_a_run_in_which_all_held_is_exit_code_0(ends_as, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_in_which_all_held_is_exit_code_0(ends_as: EndsAs, capsys: pytest.CaptureFixture[str]) -> None:
     """The same path with the other report."""
     ends_as(GOOD)
     assert main(["demo"]) == 0

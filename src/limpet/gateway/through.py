@@ -1,0 +1,91 @@
+"""Everything that needs no stamp: passed on as it comes, both ways, without being held in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+
+from limpet.gateway.client_side import ClientSide
+from limpet.gateway.dispatch import Dispatcher, Stale, read_some
+from limpet.gateway.heads import answer_headers
+from limpet.gateway.problems import NoUpstream
+from limpet.gateway.upstreams import Upstream, Upstreams
+
+__all__ = ["pass_through", "relay_bytes"]
+
+_TURN: Final = itertools.count()
+
+
+async def pass_through(
+    dispatcher: Dispatcher,
+    upstreams: Upstreams,
+    client: ClientSide,
+    *,
+    method: str,
+    target: str,
+    headers: list[tuple[str, str]],
+    key: str | None,
+    length: str | None,
+    has_body: bool,
+) -> None:
+    """One request, to the upstream of its key if it has one, else to each in turn. A dead upstream is passed over.
+
+    Raises NoUpstream, BadGateway, UpstreamTimeout before anything was sent, Disconnected.
+    """
+    if length is not None:
+        headers = [*headers, ("content-length", length)]
+    if not has_body:
+        client.body_is_read()
+    async with client.watching():
+        text = key if key is not None else str(next(_TURN))
+        answer = await _first(dispatcher, upstreams, client, method, target, headers, text, has_body)
+        try:
+            await relay_bytes(client, answer, answer_headers(answer.raw_headers, changed=False))
+        except BaseException:
+            answer.close()
+            raise
+        answer.release()
+
+
+async def _first(
+    dispatcher: Dispatcher,
+    upstreams: Upstreams,
+    client: ClientSide,
+    method: str,
+    target: str,
+    headers: list[tuple[str, str]],
+    text: str,
+    has_body: bool,
+) -> aiohttp.ClientResponse:
+    tried: list[Upstream] = []
+    again = not has_body
+    while True:
+        upstream = upstreams.choose(text, tried)
+        if upstream is None:
+            raise NoUpstream("No upstream can be reached.")
+        body: AsyncIterator[bytes] | None = client.body() if has_body else None
+        try:
+            answer = await dispatcher.send(upstream, method, target, headers, body)
+        except NoUpstream:
+            upstreams.failed(upstream)
+            tried.append(upstream)
+        except Stale:
+            if not again:
+                raise
+            again = False
+        else:
+            upstreams.worked(upstream)
+            return answer
+
+
+async def relay_bytes(client: ClientSide, answer: aiohttp.ClientResponse, headers: list[tuple[bytes, bytes]]) -> None:
+    """The answer, bit for bit, as it comes."""
+    data = await read_some(answer)
+    await client.start(answer.status, headers)
+    while data:
+        await client.write(data)
+        data = await read_some(answer)
+    await client.finish()
