@@ -8,7 +8,7 @@
 -- --
 -- Returns -> now, length, record, {held, state, fence, worker, dp_rank, decided (2: but not written again), clock behind,
 --            replayed}; held 0: a stale fence
--- Errors -> SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(log(N)) with N bindings of the partition, at most 6 redis.calls (TIME, GET, ZREM, ZADD, SET, PUBLISH).
 local record_key = KEYS[1]
 local bound_key = KEYS[2]
@@ -26,7 +26,10 @@ local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local request_id, channel, fence, worker, dp_rank, incarnation = args[1], args[2], args[3], args[4], args[5], args[6]
 local bind_ttl, retention_ms, durable = args[7], args[8], args[9]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local raw = redis.call('GET', record_key)
 local call, refusal = binding_open(raw, now, granularity, request_id, CONFIRM, fence)
@@ -48,7 +51,10 @@ if worker == '' then
   worker = record.worker
 elseif record.worker ~= worker then
   redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
-  record.worker, record.dp_rank, record.incarnation = worker, -1, incarnation
+  record.worker, record.dp_rank, record.incarnation = worker, -1, ''
+end
+if incarnation ~= '' then
+  record.incarnation = incarnation
 end
 if dp_rank >= 0 then
   record.dp_rank = dp_rank

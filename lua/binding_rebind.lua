@@ -31,9 +31,9 @@ local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local request_id, channel, fence, reason, worker, dp_rank = args[1], args[2], args[3], args[4], args[5], args[6]
 local incarnation, holder, claim_ttl, retention_ms, durable = args[7], args[8], args[9], args[10], args[11]
-local now = read_time(override)
-if now < 0 then
-  return redis.error_reply('CLOCK_BEFORE_2026 the clock of the store is set before 2026; set it right, ticks count from then')
+local now, early = read_time(override)
+if early then
+  return early
 end
 
 local raw = redis.call('GET', record_key)

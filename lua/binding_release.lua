@@ -7,7 +7,7 @@
 --            {request id or '', channel, fence, reason}
 -- --
 -- Returns -> now, length, record, {held, state, fence, worker, dp_rank, decided, clock behind, replayed}; held 0: a stale fence
--- Errors -> SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(log(N)) with N bindings of the partition, at most 5 redis.calls (TIME, GET, ZREM, SET, PUBLISH).
 local record_key = KEYS[1]
 local bound_key = KEYS[2]
@@ -24,7 +24,10 @@ local RELEASE = 7
 local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local request_id, channel, fence, reason = args[1], args[2], args[3], args[4]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local raw = redis.call('GET', record_key)
 local call, refusal = binding_open(raw, now, granularity, request_id, RELEASE, fence)

@@ -8,7 +8,7 @@
 --            {fence, claim_ttl_us, bind_ttl_us, retention_ms}
 -- --
 -- Returns -> now, length, record, {held, state, fence, worker, dp_rank, decided, clock behind, replayed}; held 0: a stale fence
--- Errors -> SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(log(N)) with N bindings of the partition, at most 4 redis.calls (TIME, GET, ZADD, SET).
 local record_key = KEYS[1]
 local bound_key = KEYS[2]
@@ -23,7 +23,10 @@ local RENEW, BOUND = 6, 2
 local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local fence, claim_ttl, bind_ttl, retention_ms = args[1], args[2], args[3], args[4]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local raw = redis.call('GET', record_key)
 local call, refusal = binding_open(raw, now, granularity, '', RENEW, fence)

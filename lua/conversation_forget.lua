@@ -9,7 +9,7 @@
 --            {request id or '', channel, expected epoch or 0}
 -- --
 -- Returns -> now, length, record, {applied, epoch or 0, decided, clock behind, replayed}; length 0 when there is no record
--- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(1), at most 6 redis.calls (TIME, GET, GET of the clock for a lost epoch, ZREM, SET, PUBLISH).
 local record_key = KEYS[1]
 local clock_key = KEYS[2]
@@ -29,7 +29,10 @@ local FORGET = 9
 local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local request_id, channel, expected = args[1], args[2], args[3]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local raw = redis.call('GET', record_key)
 local record, refusal = record_unpack(raw, granularity)
@@ -57,7 +60,7 @@ if record.state > 0 then
   redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
 end
 ring_add(record.ring, { request_id, FORGET, epoch, record.ordinal, '', 0, 1, 0 })
-record.epoch = math.max(epoch, record.fence)
+record.epoch = epoch -- the fence stays beside it: the next tick goes past both
 record.state, record.deadline, record.rebound, record.suspend, record.forgotten = 0, 0, 0, 0, true
 record.worker, record.dp_rank, record.incarnation, record.holder, record.last = '', -1, '', '', now
 raw = record_write(record_key, record, granularity)

@@ -15,7 +15,7 @@
 --            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed}
 -- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(1). An unchanged record: 2 redis.calls (TIME, GET). A touch: 3, of a bound one 4. A first turn with bind: 6
---               (TIME, GET, GET and SET of the clock, ZADD, SET). At most 12 (a heal that resets, claims and commits).
+--               (TIME, GET, GET and SET of the clock, ZADD, SET). At most 10 (a heal that resets, claims and commits).
 local record_key = KEYS[1]
 local clock_key = KEYS[2]
 local bound_key = KEYS[3]

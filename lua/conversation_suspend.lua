@@ -6,7 +6,7 @@
 --            {request id or '', channel, window_us (0: the next turn resets)}
 -- --
 -- Returns -> now, length, record, {applied, epoch or 0, decided, clock behind, replayed}; length 0 when there is no record
--- Errors -> SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(1), at most 4 redis.calls (TIME, GET, SET, PUBLISH).
 local record_key = KEYS[1]
 -- @include read_time
@@ -22,7 +22,10 @@ local SUSPEND = 3
 local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local request_id, channel, window = args[1], args[2], args[3]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local raw = redis.call('GET', record_key)
 local record, refusal = record_unpack(raw, granularity)

@@ -8,7 +8,7 @@
 --            {epoch, age_us of the activity, bind_ttl_us or 0}
 -- --
 -- Returns -> 1 | 0: nothing to touch
--- Errors -> SCHEMA_TOO_NEW, CORRUPT
+-- Errors -> SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(log(N)) with N bindings of the partition, at most 4 redis.calls (TIME, GET, ZADD, SET).
 local record_key = KEYS[1]
 local bound_key = KEYS[2]
@@ -22,7 +22,10 @@ local BOUND = 2
 local override, granularity = struct.unpack('>I8I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 17))
 local epoch, age, bind_ttl = args[1], args[2], args[3]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local record, refusal = record_unpack(redis.call('GET', record_key), granularity)
 if refusal then

@@ -5,14 +5,17 @@
 -- ARGV[1] -> struct '>I8': now_us (0 but in tests); then MessagePack {worker, incarnation or '' (not checked)}
 -- --
 -- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}
--- Errors -> UNKNOWN_WORKER, OTHER_INCARNATION
+-- Errors -> UNKNOWN_WORKER, OTHER_INCARNATION, CLOCK_BEFORE_2026
 -- Complexity -> O(1), 3 redis.calls (TIME, HGET, HSET).
 local workers_key = KEYS[1]
 -- @include read_time
 local override = struct.unpack('>I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
 local worker, incarnation = args[1], args[2]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local stored = redis.call('HGET', workers_key, worker)
 if not stored then

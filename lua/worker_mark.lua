@@ -6,14 +6,17 @@
 -- --
 -- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}: as it is now, or
 --            as it was when it was removed
--- Errors -> UNKNOWN_WORKER
+-- Errors -> UNKNOWN_WORKER, CLOCK_BEFORE_2026
 -- Complexity -> O(1), 4 redis.calls (TIME, HGET, HSET or HDEL, PUBLISH).
 local workers_key = KEYS[1]
 -- @include read_time
 local override = struct.unpack('>I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
 local worker, verb, channel = args[1], args[2], args[3]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local stored = redis.call('HGET', workers_key, worker)
 if not stored then

@@ -8,14 +8,17 @@
 --            most workers allowed}
 -- --
 -- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}
--- Errors -> TOO_MANY_WORKERS
+-- Errors -> TOO_MANY_WORKERS, CLOCK_BEFORE_2026
 -- Complexity -> O(1), at most 5 redis.calls (TIME, HGET, HLEN, HSET, PUBLISH).
 local workers_key = KEYS[1]
 -- @include read_time
 local override = struct.unpack('>I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
 local worker, incarnation, channel, most = args[1], args[5], args[8], args[9]
-local now = read_time(override)
+local now, early = read_time(override)
+if early then
+  return early
+end
 
 local stored = redis.call('HGET', workers_key, worker)
 local old = stored and cmsgpack.unpack(stored)

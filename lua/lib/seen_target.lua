@@ -6,7 +6,11 @@ local function seen_target(clock_key, now, epoch, hard, soft)
   if hard <= epoch and soft <= epoch then
     return 0
   end
-  local limit = math.max(now + 60000000, tonumber(redis.call('GET', clock_key) or 0) or 0)
+  local issued = tonumber(redis.call('GET', clock_key) or 0)
+  if not (issued and issued >= 0 and issued < 9007199254740992) then
+    return nil, redis.error_reply('CORRUPT the clock of a partition is not a number; delete that key, ticks go on from the time')
+  end
+  local limit = math.max(now + 60000000, issued)
   local target = 0
   if hard > epoch then
     if hard > limit then

@@ -5,7 +5,7 @@
 -- The clock is written before the caller writes the record: a script cut short leaves a gap, never a repeat.
 local function tick(clock_key, now, floor)
   local issued = tonumber(redis.call('GET', clock_key) or 0)
-  if not issued then
+  if not (issued and issued >= 0 and issued < 9007199254740992) then -- nan fails this too
     return nil, redis.error_reply('CORRUPT the clock of a partition is not a number; delete that key, ticks go on from the time')
   end
   issued = math.max(issued, floor)

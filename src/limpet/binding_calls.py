@@ -65,10 +65,13 @@ class BindingCalls(Plumbing):
         rank = -1 if dp_rank is None else check_int(dp_rank, "dp_rank", 0, 2**31 - 1)
         ttl = 0 if ttl_ms is None else check_int(ttl_ms, "ttl_ms", 1000, MAX_BIND_TTL_MS)
         rid = self._request_id() if request_id is None else check_request_id(request_id)
+        view = self._registry.snapshot if self._registry is not None else None
+        known = view.workers.get(who) if view is not None else None
+        incarnation = known.incarnation if known is not None else ""
         binding = await self._bound(
             "confirm",
             lambda durable: self.commands.confirm(
-                target, fence, worker=who, dp_rank=rank, ttl_ms=ttl, request_id=rid, durable=durable
+                target, fence, worker=who, dp_rank=rank, incarnation=incarnation, ttl_ms=ttl, request_id=rid, durable=durable
             ),
             target,
             require_durable,

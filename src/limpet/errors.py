@@ -172,5 +172,8 @@ _WORDS: dict[str, type[LimpetError]] = {
 def error_for_word(message: str) -> LimpetError | None:
     """The typed error for a script's ``error_reply('WORD text')``; None when the WORD is not one of ours."""
     word, _, text = message.partition(" ")
+    if word == "ERR" and text.startswith("Error running script"):
+        # Redis 6.2 wraps what a redis.call raised: "ERR Error running script (call to f_..): @user_script:9: WORD text"
+        word, _, text = text.rpartition(": ")[2].partition(" ")
     cls = _WORDS.get(word)
     return None if cls is None else cls(text or word)

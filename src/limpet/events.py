@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -119,7 +119,7 @@ class EventHub:
         """A watch on one record; a context manager."""
         return Watch(self, (domain, digest))
 
-    async def stream(self) -> AsyncIterator[Event]:
+    async def stream(self) -> AsyncGenerator[Event, None]:
         """Every event from now on. A reader that lags too far behind is dropped: its iteration ends."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUE + 1)
         self._queues.add(queue)

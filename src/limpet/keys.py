@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-__all__ = ["Domain", "Keyspace", "digest"]
+__all__ = ["Domain", "Keyspace", "digest", "keyspace"]
 
 Domain = Literal["conv", "sess"]
 

@@ -34,7 +34,7 @@ class Memo:
 
     Args:
         ttl_s: how long an entry may be used at most, in seconds.
-        touch: called with (key, entry) at the first hit since the last written activity: it is to be written behind.
+        touch: called with (key, entry, bind_ttl_ms) at the first hit since the last written activity: it is to be written behind.
         capacity: entries kept; the oldest goes first.
     """
 
@@ -51,7 +51,7 @@ class Memo:
         "up",
     )
 
-    def __init__(self, ttl_s: float, touch: Callable[[str, MemoEntry], None], capacity: int = CAPACITY) -> None:
+    def __init__(self, ttl_s: float, touch: Callable[[str, MemoEntry, int], None], capacity: int = CAPACITY) -> None:
         self.ttl_s = ttl_s
         self.capacity = capacity
         self.up = False
@@ -67,9 +67,9 @@ class Memo:
         return len(self._entries)
 
     def get(
-        self, key: str, now: float, policy: Policy, wants_bind: bool, seen_epoch: int, wall: Callable[[], datetime]
+        self, key: str, now: float, policy: Policy, bind_ttl_ms: int, seen_epoch: int, wall: Callable[[], datetime]
     ) -> Resolution | None:
-        """The resolution, if it may be used for this very turn; ``now`` is monotonic seconds."""
+        """The resolution, if it may be used for this very turn; ``now``: monotonic seconds; ``bind_ttl_ms``: 0 without bind."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -77,7 +77,7 @@ class Memo:
             self.drop(entry.digest)
             return None
         resolution = entry.resolution
-        if (wants_bind and resolution.binding is None) or seen_epoch > (resolution.epoch or 0):
+        if (bind_ttl_ms and resolution.binding is None) or seen_epoch > (resolution.epoch or 0):
             return None
         if policy.idle_s is not None and now >= entry.read_at + policy.idle_s:
             return None
@@ -85,7 +85,7 @@ class Memo:
             return None
         if key not in self._touching:
             self._touching.add(key)
-            self._touch(key, entry)
+            self._touch(key, entry, bind_ttl_ms)
         return resolution
 
     def ask(self, digest: str) -> int:

@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -313,22 +313,21 @@ class Plumbing:
         if self._memo is not None and target.key is not None:
             self._memo.event(target.digest)
 
-    def _touch_behind(self, key: str, entry: MemoEntry) -> None:
+    def _touch_behind(self, key: str, entry: MemoEntry, bind_ttl_ms: int) -> None:
         """Writes the activity of memo hits behind, within one granularity of the first."""
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._touch_later(key, entry, self._monotonic()))
+        task = loop.create_task(self._touch_later(key, entry, bind_ttl_ms, self._monotonic()))
         self._touches.add(task)
         task.add_done_callback(self._touches.discard)
 
-    async def _touch_later(self, key: str, entry: MemoEntry, at: float) -> None:
+    async def _touch_later(self, key: str, entry: MemoEntry, bind_ttl_ms: int, at: float) -> None:
         memo, epoch = self._memo, entry.resolution.epoch
         if memo is None or epoch is None:
             return
         await asyncio.sleep(self.commands.granularity_us / 2_000_000)
         memo.touched(key)
-        ttl_ms = self.settings.bind_ttl_ms if entry.resolution.binding is not None else 0
         age_us = int((self._monotonic() - at) * 1_000_000)
-        call = self.commands.touch(self.commands.declared(key), epoch, age_us=age_us, ttl_ms=ttl_ms)
+        call = self.commands.touch(self.commands.declared(key), epoch, age_us=age_us, ttl_ms=bind_ttl_ms)
         try:
             await self._run(call)
         except StoreUnavailable:
@@ -336,7 +335,7 @@ class Plumbing:
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncGenerator[Event, None]:
         """Every event of the namespace from now on; a reader that lags too far behind is dropped (its iteration ends)."""
         self._prepare()
         assert self._hub is not None

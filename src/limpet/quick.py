@@ -1,8 +1,9 @@
 """The short way of the common turn: a key that this replica has served before, asking for nothing unusual.
 
 It does what the long way does (the same script, the same arguments), with everything that is the same from turn to turn
-prepared: the command's bytes up to its last argument per key, the last argument but for two fields per (policy, bind), and the result per
-record, since an unchanged record comes back to the byte. Whatever is unusual goes the long way, under the same request id.
+prepared: the command's bytes up to its last argument per key, that argument but for two fields per (policy, bind), and the
+result per record, since an unchanged record comes back to the byte. Whatever is unusual goes the long way, under the same
+request id.
 """
 
 from __future__ import annotations

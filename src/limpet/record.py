@@ -80,8 +80,11 @@ def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
     the record alone, the time is not told (0), since it lies within one granularity of the last activity."""
     if reply[0] == SCHEMA:
         return 0, reply, None
-    (now,) = _NOW.unpack_from(reply)
-    if len(reply) > 9 and reply[9] == 0xCD:
-        (length,) = _LENGTH.unpack_from(reply, 9)
-        return now, reply[12 : 12 + length], _outcome.decode(reply[12 + length :])
+    try:
+        (now,) = _NOW.unpack_from(reply)
+        if len(reply) > 9 and reply[9] == 0xCD:
+            (length,) = _LENGTH.unpack_from(reply, 9)
+            return now, reply[12 : 12 + length], _outcome.decode(reply[12 + length :])
+    except (struct.error, msgspec.MsgspecError):
+        raise StoreCorrupt("A record cannot be told from the reply around it; delete that key or restore it.") from None
     return now, reply[9:], None

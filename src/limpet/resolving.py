@@ -86,7 +86,8 @@ class Resolving(Placing):
         if memo is None:
             return await self._resolve_declared(key, session_id, chosen, exempt, seen, binding, request_id, require_durable)
         if request_id is None and memo.up:
-            hit = memo.get(key, self._monotonic(), chosen, binding is not None, seen, self._clock.now)
+            ttl_ms = 0 if binding is None else binding.ttl_ms or self.settings.bind_ttl_ms
+            hit = memo.get(key, self._monotonic(), chosen, ttl_ms, seen, self._clock.now)
             if hit is not None:
                 self._instruments.memo("hit")
                 return hit if hit.session_id == session_id else msgspec.structs.replace(hit, session_id=session_id)
@@ -146,10 +147,10 @@ class Resolving(Placing):
             raise
         except StoreUnavailable as error:
             return self._degraded(key, session_id, error)
-        resolution = answer.result
-        self._count_turn(resolution, answer, bind)
+        answered: Resolution = answer.result
+        self._count_turn(answered, answer, bind)
         self._quick.learn(key, target)
-        return resolution
+        return answered
 
     async def _resolve_quickly(
         self, known: Known, template: tuple[bytes, bytes], session_id: str, bind: Bind | None, rid: str, require_durable: bool

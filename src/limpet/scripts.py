@@ -35,6 +35,8 @@ NAMES: tuple[str, ...] = (
     "conversation_suspend",
     "conversation_touch",
     "record_rewrite",
+    "response_find",
+    "response_link",
     "worker_heartbeat",
     "worker_list",
     "worker_mark",

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -22,6 +22,7 @@ from limpet.commands import Bind
 from limpet.context import Published
 from limpet.events import Event
 from limpet.instruments import Instruments
+from limpet.maintenance import Drained
 from limpet.results import Binding, Resolution
 from limpet.turn import Turn as AsyncTurn
 
@@ -29,6 +30,7 @@ __all__ = ["Limpet", "Turn"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def _blocking(
@@ -153,6 +155,12 @@ class Limpet:
         """One turn as a context manager; see :meth:`limpet.coordinator.Limpet.turn`."""
         return Turn(self, self._client.turn(key, session_id=session_id, bind=bind, **options))
 
+    def drain(self, worker: str) -> Iterator[Drained]:
+        """See :meth:`limpet.coordinator.Limpet.drain`."""
+        passing = self._client.drain(worker)
+        while (progress := self._wait(_next(passing))) is not None:
+            yield progress
+
     def events(self) -> Iterator[Event]:
         """Every event of the namespace from now on; ends when this reader lags too far behind, or the client closes."""
         stream = self._wait(_started(self._client))
@@ -231,10 +239,9 @@ class Turn:
                 self._publication.end()
 
 
-async def _started(client: coordinator.Limpet) -> Any:
+async def _started(client: coordinator.Limpet) -> AsyncGenerator[Event, None]:
     return client.events()
 
 
-async def _next(stream: Any) -> Event | None:
-    event: Event | None = await anext(stream, None)  # StopAsyncIteration cannot cross a future
-    return event
+async def _next(stream: AsyncIterator[T]) -> T | None:
+    return await anext(stream, None)  # StopAsyncIteration cannot cross a future

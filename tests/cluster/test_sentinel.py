@@ -62,10 +62,19 @@ async def test_the_primary_is_killed(sentinels: Sentinels, connect, record_prope
     assert (await (await connect(sentinels.url())).resolve("k", session_id="s")).epoch is not None
     assert old.info("replication")["role"] == "master"  # as it believes for some seconds, and nobody asks it
     old.do("REPLICAOF", "127.0.0.1", new.port)  # what the sentinels do then
-    await eventually(lambda: b"master_link_status:up" in old.do("INFO", "replication"))
+
+    def all_online() -> bool:
+        info = new.info("replication")
+        return [info.get(f"slave{i}", {}).get("state") for i in range(2)] == ["online", "online"]
+
+    await eventually(all_online)
     # As many replicas as there were: with one fewer no decision was durable.
-    advanced = await client.advance("k", "new", require_durable=True)
-    assert (await client.peek("k")).epoch == advanced.epoch
+
+    async def durable() -> bool:
+        return (await client.advance("k", "new", request_id="r")).durable is True
+
+    await eventually(durable)
+    assert (await client.peek("k")).ordinal == 2
     assert lane_ports(client) == {new.port}
 
 

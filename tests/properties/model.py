@@ -402,8 +402,7 @@ class Model:
             return {"epoch": record.epoch, "applied": False}
         epoch = self._lost(slot, now, record, expected) or record.epoch
         result = {"epoch": epoch, "applied": True}
-        gone = max(epoch, record.fence)
-        record = replace(record, epoch=gone, last=now, forgotten=True, binding=None, suspended=None)
+        record = replace(record, epoch=epoch, last=now, forgotten=True, binding=None, suspended=None)
         self._note(record, "forget", request_id, result)
         self.records[slot] = record
         return result

@@ -167,7 +167,9 @@ FAULTS: dict[str, Fault] = {
         ("conversation_resolve",),
     ),
     "pruning takes the set's word": Fault(
-        (("if ours and now <= record.deadline", "if false and ours and now <= record.deadline"),), "model", ("index",)
+        (("if not unreadable and ours and now <= record.deadline", "if false and ours and now <= record.deadline"),),
+        "model",
+        ("index",),
     ),
     "records that do not outlive their keep": Fault(
         (("keep_ms = math.max(keep_ms, (due", "keep_ms = math.max(60000, (due"),), "model", ("ttl",)

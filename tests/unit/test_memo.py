@@ -25,7 +25,7 @@ class Bench:
         self.memo.came_up()
         self.now, self.wall = 0.0, NOON
 
-    def _touch(self, key: str, entry: MemoEntry) -> None:
+    def _touch(self, key: str, entry: MemoEntry, bind_ttl_ms: int) -> None:
         self.touched.append(key)
 
     def passes(self, seconds: float) -> None:

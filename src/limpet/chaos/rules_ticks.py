@@ -121,13 +121,14 @@ def each_from_somebody(index: Index, trail: Trail, findings: Findings) -> None:
 
 
 def retries_agree(index: Index, trail: Trail, findings: Findings) -> None:
-    """A retried advance returns the first result, as long as the ring of eight can still hold it."""
+    """A retried advance returns the first result, as long as the ring of eight can still hold it. (A lost compare-and-set has
+    changed nothing, so it has none to return: it tells the current epoch each time.)"""
     tries: dict[object, list[Call]] = defaultdict(list)
     for call in trail.calls:
         if call.op == "advance" and call.request_id is not None:
             tries[identity(call)].append(call)
     for calls in tries.values():
-        answered = [call for call in calls if call.accepted is not None and index.gap(call) is not None]
+        answered = [call for call in calls if call.accepted and call.accepted.applied and index.gap(call) is not None]
         if len(answered) < 2 or trail.forgotten:
             continue
         first, last = answered[0], answered[-1]

@@ -319,3 +319,51 @@ def config(as_json: Json = False) -> int:
     from limpet.cli.config import config as run
 
     return run(as_json=as_json)
+
+
+class Mischief(StrEnum):
+    """What ``chaos`` may do to the store."""
+
+    script_flush = "script-flush"
+    client_kill = "client-kill"
+    client_pause = "client-pause"
+    failover = "failover"
+
+
+@app.command()
+def chaos(
+    minutes: Annotated[float, typer.Option(min=0.05, max=1440, help="How long the clients go on.")] = 1.0,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Client processes.")] = 2,
+    callers: Annotated[int, typer.Option(min=1, max=256, help="Concurrent callers in each.")] = 6,
+    seed: Annotated[int | None, typer.Option(help="Repeats the random choices of a run.", show_default=False)] = None,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the recorded history here.", show_default=False)] = None,
+    allow: Annotated[
+        list[Mischief] | None,
+        typer.Option(
+            help="Also do this to the store now and then. client-kill drops all its clients, not only ours.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Try to break the guarantees on your store: random clients, then a checker that judges what they were told.
+
+    Uses LIMPET_REDIS_URL in a namespace of its own that goes afterwards, or else a throw-away store. Nothing is done to the
+    store but what --allow names; a failover that happens meanwhile is noticed. Exits with 1 if a guarantee did not hold.
+
+    [bold]Examples[/bold]
+
+    [cyan]limpet chaos --minutes 10[/cyan]
+
+    [cyan]LIMPET_REDIS_URL=redis+cluster://a,b limpet chaos --allow failover --allow script-flush --json[/cyan]
+    """
+    from limpet.cli.chaos import chaos as run
+
+    return run(
+        minutes=minutes,
+        processes=processes,
+        callers=callers,
+        seed=seed,
+        keep=keep,
+        actions=tuple(each.value for each in allow or ()),
+        as_json=as_json,
+    )

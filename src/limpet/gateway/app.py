@@ -14,6 +14,7 @@ from limpet.gateway.client_side import ClientSide
 from limpet.gateway.control import enter
 from limpet.gateway.exchange import Exchange, Shared
 from limpet.gateway.heads import drop_key, forwarded
+from limpet.gateway.problems import HeadTooLarge
 from limpet.gateway.through import pass_through
 from limpet.service import problems
 from limpet.service.auth import Guard
@@ -29,6 +30,7 @@ _ROUTES: Final = {
     "/v1/completions": "completions",
     "/v1/responses": "responses",
 }
+MAX_HEAD_BYTES: Final = 64 * 1024
 _SAMPLES: Final = "/v1/debug/samples"
 _OTHER: Final = "other"
 _DOTS: Final = frozenset({b".", b"..", b"%2e", b".%2e", b"%2e.", b"%2e%2e"})
@@ -76,6 +78,8 @@ class Gateway:
     async def _serve(self, scope: Scope, client: ClientSide, route: str) -> None:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
+        if sum(len(name) + len(value) for name, value in pairs) > MAX_HEAD_BYTES:
+            raise HeadTooLarge(f"The headers are larger than the {MAX_HEAD_BYTES} bytes that the gateway passes on.")
         if scope["path"] == _SAMPLES:
             await self._debug(scope, client, headers)
             return

@@ -9,9 +9,16 @@ import msgspec
 from limpet.errors import LimpetError
 from limpet.service.problems import HttpError, headers_of, problem_of
 
-__all__ = ["CODES", "BadGateway", "Headers", "NoUpstream", "UpstreamTimeout", "document", "error_event", "headers_for"]
+__all__ = ["CODES", "BadGateway", "HeadTooLarge", "Headers", "NoUpstream", "UpstreamTimeout", "document", "error_event", "headers_for"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class HeadTooLarge(HttpError):
+    """The request's headers are larger than the gateway passes on."""
+
+    code = "head_too_large"
+    status = 431
 
 
 class NoUpstream(HttpError):
@@ -36,7 +43,7 @@ class UpstreamTimeout(HttpError):
     status = 504
 
 
-CODES: Final = {cls.code: (cls.__doc__ or "").strip() for cls in (NoUpstream, BadGateway, UpstreamTimeout)}
+CODES: Final = {cls.code: (cls.__doc__ or "").strip() for cls in (HeadTooLarge, NoUpstream, BadGateway, UpstreamTimeout)}
 
 
 def _openai(error: LimpetError) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def error_event(error: LimpetError, *, named: bool) -> bytes:
     """The last event of a stream that cannot go on. ``named``: as ``/v1/responses`` has it, with an event name."""
     fields = {"error": _openai(error)}
     if named:
-        return b"event: error\ndata: " + msgspec.json.encode({"type": "error", **_openai(error), **fields}) + b"\n\n"
+        return b"event: error\ndata: " + msgspec.json.encode({**_openai(error), **fields, "type": "error"}) + b"\n\n"
     return b"data: " + msgspec.json.encode(fields) + b"\n\n"
 
 

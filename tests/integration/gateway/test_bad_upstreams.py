@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -88,7 +89,8 @@ async def test_responses_error_event_has_a_name(gateway: Start, upstreams: Any) 
     up.behave = half
     gate = await gateway(up)
     got = await gate.http.post("/v1/responses", json={"input": "x", "stream": True}, headers={"X-Limpet-Key": "k"})
-    assert 'event: error\ndata: {"type":"error"' in got.text
+    event = json.loads(got.text.partition("event: error\ndata: ")[2])
+    assert (event["type"], event["code"], event["error"]["type"]) == ("error", "upstream_failed", "server_error")
 
 
 async def test_close_in_the_middle_of_a_body(gateway: Start, upstreams: Any) -> None:

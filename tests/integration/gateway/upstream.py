@@ -76,7 +76,7 @@ class Upstream:
         self.behave: Behaviour = self.serve
         self._arrived = asyncio.Condition()
         self.port = 0
-        self.connections = 0
+        self.connected = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -111,7 +111,7 @@ class Upstream:
         task.add_done_callback(self._tasks.discard)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        self.connected.set()
         try:
             while (request := await _read(reader)) is not None:
                 self.requests.append(request)

@@ -129,6 +129,14 @@ def retry_of_an_old_advance(s: Story) -> None:
     s.turn(300)
 
 
+def retry_of_a_lost_compare_and_set(s: Story) -> None:
+    s.first(100)
+    s.advance(200, 100)
+    s.advance(200, None, expected_epoch=100, request_id="r", told={"applied": False})
+    s.advance(300, 200)
+    s.advance(300, None, expected_epoch=100, request_id="r", told={"applied": False})
+
+
 def retry_after_the_ring_is_full(s: Story) -> None:
     s.first(100)
     s.advance(200, 100, request_id="r")
