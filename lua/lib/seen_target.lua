@@ -14,7 +14,7 @@ local function seen_target(clock_key, now, epoch, hard, soft)
   local target = 0
   if hard > epoch then
     if hard > limit then
-      return nil, redis.error_reply('IMPLAUSIBLE_EPOCH the epoch seen is more than 60 s ahead of the clock of the store; check where the caller has it from')
+      return nil, redis.error_reply('IMPLAUSIBLE_EPOCH the epoch seen is more than 60 s ahead of the clock of the store; check where the caller has it from.')
     end
     target = hard
   end

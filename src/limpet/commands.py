@@ -322,7 +322,7 @@ class Commands:
     def _resolution(
         self,
         target: Target,
-        session_id: str,
+        session_id: str | None,
         epoch: int,
         ordinal: int,
         reason: str,
@@ -332,7 +332,7 @@ class Commands:
         binding: Binding | None = None,
     ) -> Resolution:
         if target.key is None:  # a session id has a binding, no generations
-            return Resolution(None, session_id, None, None, self.physical_scope(session_id), "physical", binding=binding)
+            return Resolution(None, session_id, None, None, self.physical_scope(session_id or ""), "physical", binding=binding)
         scope = self.declared_scope(target.key, epoch)
         started = tick_to_unix_ms(epoch)
         return Resolution(target.key, session_id, epoch, ordinal, scope, "declared", created, reason, started, reset, binding)
@@ -348,7 +348,7 @@ class Commands:
             body = record.body
             result = self._resolution(
                 target,
-                target.session_id or "",
+                target.session_id,
                 record.epoch,
                 body.ordinal,
                 body.reason,

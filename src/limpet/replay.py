@@ -1,4 +1,4 @@
-"""Replays: what a load generator's workers share instead of a set of sessions "already bound" in each process (issue: replay life cycle).
+"""Replays: what a load generator's workers share instead of a set of sessions "already bound" in each process.
 
     replay = Replay(client)
     async with replay.request("s7") as turn:          # warm-up and profiling alike: whoever comes first binds, once

@@ -54,7 +54,7 @@ class Resolution(msgspec.Struct, frozen=True):
     """
 
     key: str | None
-    session_id: str
+    session_id: str | None
     epoch: int | None
     ordinal: int | None
     scope: str

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-from dotenv import dotenv_values
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -28,12 +27,13 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from limpet import settings_text as texts
 from limpet.errors import InvalidRequest
+from limpet.settings_text import PREFIX
 from limpet.validate import check_namespace
 
 __all__ = ["DEFAULT_KEY_SOURCES", "Setting", "Settings", "SettingsInvalid", "Token"]
 
-PREFIX: Final = "LIMPET_"
 DEFAULT_KEY_SOURCES: Final = (
     "header:X-Limpet-Key",
     "header:X-Hermes-Session-Key",
@@ -49,10 +49,7 @@ DEFAULT_KEY_SOURCES: Final = (
 )
 """Where a conversation key is read from, first hit wins (design, section 7)."""
 
-_MASK: Final = "********"
 _Names: TypeAlias = Annotated[tuple[str, ...], NoDecode]
-_USERINFO: Final = re.compile(r"//[^/@]*@")
-_QUERY_SECRET: Final = re.compile(r"(password=)[^&]*", re.IGNORECASE)
 
 
 class SettingsInvalid(InvalidRequest):
@@ -69,6 +66,9 @@ class Token(BaseModel):
     sha256: str
     namespace: str = "default"
     rights: frozenset[Literal["resolve", "admin"]] = frozenset({"resolve"})
+
+    def __str__(self) -> str:
+        return f"{self.namespace} ({'+'.join(sorted(self.rights, reverse=True))})"
 
     @field_validator("sha256")
     @classmethod
@@ -161,7 +161,6 @@ class Settings(BaseSettings):
     data_dir: Path | None = Field(None, description="Where the embedded store keeps its data.")
     insecure: bool = Field(False, description="Listen off loopback without tokens.")
     shutdown_grace_s: int = Field(35, ge=0, le=3600, description="How long a shutdown waits for requests in flight.")
-    access_log: bool = Field(False, description="One log line per request, without keys.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe log line shown.")
     url: str = Field("http://127.0.0.1:5467", description="The service that resolve, advance, inspect ... talk to.")
     token: SecretStr | None = Field(None, description="The bearer token that those commands send.")
@@ -213,9 +212,9 @@ class Settings(BaseSettings):
         try:
             settings = cls(**given)
         except ValidationError as error:
-            raise SettingsInvalid(_explain(error)) from None
+            raise SettingsInvalid(texts.explain(error)) from None
         except SettingsError as error:
-            raise SettingsInvalid(_explain_source(error)) from None
+            raise SettingsInvalid(texts.explain_source(error)) from None
         except UnicodeDecodeError:
             raise SettingsInvalid("The file .env is not UTF-8; save it as UTF-8.") from None
         settings._flags = frozenset(given)
@@ -238,13 +237,13 @@ class Settings(BaseSettings):
 
     def describe(self) -> list[Setting]:
         """One row per setting, for ``limpet config`` and the README; secrets are masked."""
-        file = _dotenv()
+        file = texts.dotenv()
         return [
             Setting(
-                name=_variable(name, field),
-                type=_type_name(field),
-                default=_show(name, field.default),
-                value=_show(name, getattr(self, name)),
+                name=texts.variable(name, field),
+                type=texts.type_name(field),
+                default=texts.show(name, field.default),
+                value=texts.show(name, getattr(self, name)),
                 origin=self._origin(name, field, file),
                 help=field.description or "",
             )
@@ -253,8 +252,8 @@ class Settings(BaseSettings):
 
     def unknown_variables(self) -> list[str]:
         """``LIMPET_*`` names in the environment or ``.env`` that are no setting: most likely typing mistakes."""
-        known = {variable for name, field in type(self).model_fields.items() for variable in _variables(name, field)}
-        seen = {name.upper() for name in (*os.environ, *_dotenv()) if name.upper().startswith(PREFIX)}
+        known = {variable for name, field in type(self).model_fields.items() for variable in texts.variables(name, field)}
+        seen = {name.upper() for name in (*os.environ, *texts.dotenv()) if name.upper().startswith(PREFIX)}
         return sorted(seen - known)
 
     def to_environ(self) -> dict[str, str]:
@@ -266,89 +265,17 @@ class Settings(BaseSettings):
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value is not None:
-                out[_variable(name, field)] = _plain(value)
+                out[texts.variable(name, field)] = texts.plain(value)
         return out
 
     def _origin(self, name: str, field: FieldInfo, file: Mapping[str, object]) -> str:
         if name in self._flags:
             return "flag"
         environ = {key.upper() for key, value in os.environ.items() if value}
-        for variable in _variables(name, field):
+        for variable in texts.variables(name, field):
             if variable in environ:
                 return f"environment {variable}"
-        for variable in _variables(name, field):
+        for variable in texts.variables(name, field):
             if variable in file:
                 return f".env {variable}"
         return "default"
-
-
-def _variables(name: str, field: FieldInfo) -> tuple[str, ...]:
-    alias = field.validation_alias
-    if isinstance(alias, AliasChoices):
-        return tuple(str(choice) for choice in alias.choices)
-    return (PREFIX + name.upper(),)
-
-
-def _variable(name: str, field: FieldInfo) -> str:
-    return _variables(name, field)[0]
-
-
-def _dotenv() -> dict[str, object]:
-    values = dotenv_values(".env", encoding="utf-8") if Path(".env").is_file() else {}
-    return {name.upper(): value for name, value in values.items() if value}
-
-
-def _type_name(field: FieldInfo) -> str:
-    text = field.annotation.__name__ if isinstance(field.annotation, type) else str(field.annotation)
-    text = re.sub(r"\b(?:typing|pathlib|pydantic\.types|limpet\.settings)\.", "", text).replace("SecretStr", "secret")
-    text = re.sub(r"Literal\[([^]]*)\]", lambda match: match[1].replace("'", "").replace(", ", "|"), text)
-    text = re.sub(r"Optional\[(.*)\]", r"\1", text)
-    text = text.replace(" | None", "").replace("tuple[str, ...]", "list").replace("tuple[Token, ...]", "JSON list")
-    return text.replace("dict[str, Any]", "JSON")
-
-
-def _show(name: str, value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, SecretStr):
-        if name != "redis_url":
-            return _MASK
-        masked = _USERINFO.sub(f"//{_MASK}@", value.get_secret_value())
-        return _QUERY_SECRET.sub(rf"\1{_MASK}", masked)
-    if name == "tokens" and isinstance(value, tuple):
-        return ", ".join(f"{t.namespace} ({'+'.join(sorted(t.rights, reverse=True))})" for t in value)
-    if isinstance(value, dict):
-        return json.dumps(value) if value else ""
-    if isinstance(value, tuple):
-        return ",".join(_USERINFO.sub(f"//{_MASK}@", str(part)) for part in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, dict):
-        return json.dumps(value)
-    if isinstance(value, tuple):
-        return json.dumps([part.model_dump(mode="json") if isinstance(part, Token) else part for part in value])
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _explain(error: ValidationError) -> str:
-    """One line for all of pydantic's findings. Only their messages and places are used, never their inputs."""
-    lines = []
-    for finding in error.errors(include_url=False, include_input=False, include_context=False):
-        place = [str(part) for part in finding["loc"]]
-        head = place[0] if place else "settings"
-        variable = head if head.isupper() else PREFIX + head.upper()
-        inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place[1:])
-        message = finding["msg"].removeprefix("Value error, ")
-        lines.append(f"{variable}{inner}: {message[:1].lower()}{message[1:].rstrip('.')}")
-    return "; ".join(lines) + "."
-
-
-def _explain_source(error: SettingsError) -> str:
-    """The source could not be decoded: only a JSON setting can do that."""
-    match = re.search(r'field "(\w+)"', str(error))
-    name = PREFIX + match[1].upper() if match else "a setting"
-    return f"{name}: must be JSON, and is not; check its quotes and brackets."

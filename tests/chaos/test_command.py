@@ -32,6 +32,9 @@ def test_on_a_store_of_the_users_own(tmp_path: Path) -> None:
         assert report["calls"] > 100
         assert {fault["name"] for fault in report["faults"]} == {"script-flush"}
         assert until(lambda: rig.nodes[0].do("DBSIZE") == 0, 5, "an empty store")
+        again = limpet("chaos", "--keep", str(kept), LIMPET_REDIS_URL=rig.url)
+        assert again.returncode == 2
+        assert "another run" in again.stderr
         history = load(sorted(kept.glob("*.jsonl")))
         assert judge(history).verdict.sound
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from limpet.chaos.run import Options, run
 from limpet.chaos.store import StoreTormentor
 
-from .rig import Cluster, Standalone
+from .rig import Cluster, Standalone, until
 
 
 async def test_a_restart_is_seen(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ async def test_a_restart_is_seen(tmp_path: Path) -> None:
             node.start()
 
         running = asyncio.create_task(run(rig.url, folder, Options(seconds=6), topology="own", nemesis=StoreTormentor(rig.url)))
-        await asyncio.sleep(3)  # no condition to wait for: a moment in the middle of the run is what is wanted
+        await asyncio.to_thread(until, lambda: node.do("DBSIZE") > 40, 10, "some conversations")
         await asyncio.to_thread(set_back)
         history, report = await running
     assert "seen: a primary replaced or restarted" in {fault.name for fault in history.faults}

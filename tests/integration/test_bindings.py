@@ -87,7 +87,9 @@ async def test_a_wait_is_woken_by_the_confirm(store_url: str) -> None:
     async with Limpet.connect(store_url) as one, Limpet.connect(store_url) as two:
         claim = await one.resolve("k", session_id="s", bind=True)
         waiters = [
-            asyncio.create_task(client.resolve("k", session_id="s", bind={"wait_ms": 9000})) for client in (one, two) for _ in range(32)
+            asyncio.create_task(client.resolve("k", session_id="s", bind={"wait_ms": 9000}))
+            for client in (one, two)
+            for _ in range(32)
         ]
         for client in (one, two):
             client._hub.start()

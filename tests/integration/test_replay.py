@@ -45,10 +45,14 @@ async def test_concurrent_first_requests_bind_once(replays: list[Replay]) -> Non
 
 async def test_failed_bind_is_bound_by_the_next_request(replays: list[Replay]) -> None:
     """Whichever process sends it."""
-    with pytest.raises(ConnectionError):
+
+    async def fail() -> None:
         async with replays[0].request("s1") as turn:
             assert turn.binds
             raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await fail()
     async with replays[1].request("s1") as turn:
         assert turn.binds
     async with replays[0].request("s1") as turn:

@@ -232,7 +232,13 @@ async def test_policies_are_read_once_and_refused_clearly(store_url: str) -> Non
     """A bad policy is an error, never a silent none."""
     assert Policy.parse({}) == NONE
     async with Limpet.connect(store_url) as client:
-        for bad in ({"idle_s": 0}, {"idle_s": -1}, {"idle": 5}, {"daily": {"at": "25:00", "tz": "UTC"}}, {"daily": {"at": "04:00", "tz": "Mars/X"}}):
+        for bad in (
+            {"idle_s": 0},
+            {"idle_s": -1},
+            {"idle": 5},
+            {"daily": {"at": "25:00", "tz": "UTC"}},
+            {"daily": {"at": "04:00", "tz": "Mars/X"}},
+        ):
             with pytest.raises(InvalidRequest):
                 await client.resolve("k", session_id="s", policy=bad)
 

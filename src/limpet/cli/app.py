@@ -140,7 +140,6 @@ def serve(
         LogLevel | None,
         typer.Option(metavar="LEVEL", help="The least severe log line: debug, info, warning or error.", show_default=False),
     ] = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="One log line per request, without keys.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen off loopback without LIMPET_TOKENS.")] = False,
 ) -> int:
     """Run the HTTP service.
@@ -163,7 +162,6 @@ def serve(
         memo_ttl_ms=memo_ttl_ms,
         deadline_ms=deadline_ms,
         log_level=log_level and log_level.value,
-        access_log=access_log or None,
         insecure=insecure or None,
     )
 
@@ -330,17 +328,22 @@ class Mischief(StrEnum):
     failover = "failover"
 
 
-@app.command()
+@app.command(short_help="Try to break the guarantees on a store, and judge.")
 def chaos(
-    minutes: Annotated[float, typer.Option(min=0.05, max=1440, help="How long the clients go on.")] = 1.0,
-    processes: Annotated[int, typer.Option(min=1, max=64, help="Client processes.")] = 2,
-    callers: Annotated[int, typer.Option(min=1, max=256, help="Concurrent callers in each.")] = 6,
-    seed: Annotated[int | None, typer.Option(help="Repeats the random choices of a run.", show_default=False)] = None,
+    minutes: Annotated[float, typer.Option(min=0.05, max=1440, metavar="N", help="How long the clients go on.")] = 1.0,
+    processes: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Client processes.")] = 2,
+    callers: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Concurrent callers in each.")] = 6,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Repeats the random choices of a run.", show_default=False)
+    ] = None,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the recorded history here.", show_default=False)] = None,
     allow: Annotated[
         list[Mischief] | None,
         typer.Option(
-            help="Also do this to the store now and then. client-kill drops all its clients, not only ours.", show_default=False
+            metavar="WHAT",
+            help="Also do this to the store: script-flush, client-pause, failover, or client-kill, which drops all its clients, "
+            "not only ours. May be repeated.",
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -350,11 +353,10 @@ def chaos(
     Uses LIMPET_REDIS_URL in a namespace of its own that goes afterwards, or else a throw-away store. Nothing is done to the
     store but what --allow names; a failover that happens meanwhile is noticed. Exits with 1 if a guarantee did not hold.
 
-    [bold]Examples[/bold]
-
-    [cyan]limpet chaos --minutes 10[/cyan]
-
-    [cyan]LIMPET_REDIS_URL=redis+cluster://a,b limpet chaos --allow failover --allow script-flush --json[/cyan]
+    \b
+    Examples:
+      limpet chaos --minutes 10
+      LIMPET_REDIS_URL=redis+cluster://a,b limpet chaos --allow failover --allow script-flush
     """
     from limpet.cli.chaos import chaos as run
 

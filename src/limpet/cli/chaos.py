@@ -21,7 +21,7 @@ from limpet.chaos.run import Options, run, sweep
 from limpet.chaos.store import Action, StoreTormentor
 from limpet.chaos.verdict import RULES
 from limpet.cli.render import console, print_json
-from limpet.errors import StoreUnavailable
+from limpet.errors import InvalidRequest, StoreUnavailable
 from limpet.settings import Settings
 
 __all__ = ["chaos"]
@@ -54,6 +54,10 @@ def chaos(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="limpet-chaos-")))
         else:
             keep.mkdir(parents=True, exist_ok=True)
+            if any(keep.glob("*.jsonl")):
+                raise InvalidRequest(
+                    f"{keep} holds the history of another run, which would be judged with this one; name another."
+                )
             folder = keep
         url, what = stack.enter_context(_store(settings))
         nemesis = StoreTormentor(url, actions)

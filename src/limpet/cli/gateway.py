@@ -12,7 +12,7 @@ from limpet.cli.app import LogLevel, app
 __all__ = ["gateway"]
 
 
-@app.command()
+@app.command(short_help="Run the OpenAI-compatible gateway.")
 def gateway(
     upstream: Annotated[
         list[str] | None,

@@ -9,7 +9,17 @@ import msgspec
 from limpet.errors import LimpetError
 from limpet.service.problems import HttpError, headers_of, problem_of
 
-__all__ = ["CODES", "BadGateway", "HeadTooLarge", "Headers", "NoUpstream", "UpstreamTimeout", "document", "error_event", "headers_for"]
+__all__ = [
+    "CODES",
+    "BadGateway",
+    "HeadTooLarge",
+    "Headers",
+    "NoUpstream",
+    "UpstreamTimeout",
+    "document",
+    "error_event",
+    "headers_for",
+]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 

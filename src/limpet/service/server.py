@@ -57,7 +57,11 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
         try:
             listener = stack.enter_context(_listen(settings, program.port))
         except OSError as error:
-            return _say_error(f"Cannot listen on {settings.host}: {error.strerror or error}.", 1)
+            port = DEFAULT_PORT if settings.port is None else settings.port
+            why = error.strerror or str(error)
+            return _say_error(
+                f"Cannot listen on {settings.host}:{port} ({why}); free that port, or choose another with --port.", 1
+            )
         if settings.redis_url is None:
             from limpet.embedded import EmbeddedStore  # only where it is used: it needs a binary that fits the machine
 
@@ -106,5 +110,5 @@ def _say(text: str) -> None:
 
 
 def _say_error(text: str, code: int) -> int:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(f"limpet: {text}\n")
     return code
