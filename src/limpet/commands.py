@@ -331,8 +331,10 @@ class Commands:
         reset: Reset | None = None,
         binding: Binding | None = None,
     ) -> Resolution:
-        if target.key is None:  # a session id has a binding, no generations
-            return Resolution(None, session_id, None, None, self.physical_scope(session_id or ""), "physical", binding=binding)
+        if target.session_id is not None:  # it has a binding, no generations
+            scope = self.physical_scope(target.session_id)
+            return Resolution(None, session_id, None, None, scope, "physical", binding=binding)
+        assert target.key is not None
         scope = self.declared_scope(target.key, epoch)
         started = tick_to_unix_ms(epoch)
         return Resolution(target.key, session_id, epoch, ordinal, scope, "declared", created, reason, started, reset, binding)

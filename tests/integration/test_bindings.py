@@ -64,12 +64,18 @@ def test_64_claimers_in_8_processes_one_bind(store_url: str) -> None:
     assert sum(created for *_, created in answers) == 1
 
 
-async def test_kill_9_of_the_claimer(store_url: str) -> None:
-    """The next is told bind within the claim ttl, with a larger fence; the late confirm is stale."""
+def killed_in_mid_claim(store_url: str) -> int:
+    """The fence of a claimer that was killed with SIGKILL."""
     child = subprocess.Popen([sys.executable, "-c", DOOMED, store_url], stdout=subprocess.PIPE, text=True)
     fence = int(child.stdout.readline())
     child.kill()
     child.communicate(timeout=10)
+    return fence
+
+
+async def test_kill_9_of_the_claimer(store_url: str) -> None:
+    """The next is told bind within the claim ttl, with a larger fence; the late confirm is stale."""
+    fence = killed_in_mid_claim(store_url)
     async with Limpet.connect(store_url) as client:
         started = asyncio.get_running_loop().time()
         turn = await client.resolve("k", session_id="s", bind={"wait_ms": 10_000})
