@@ -202,8 +202,10 @@ class EventHub:
     async def close(self) -> None:
         """Unsubscribes and ends every stream."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            # Again until it ends: redis-py takes a cancellation that meets a timeout of its own for that timeout.
+            while not self._task.done():
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=0.1)
             self._task = None
         for queue in list(self._queues):
             self._queues.discard(queue)

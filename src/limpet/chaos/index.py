@@ -10,7 +10,7 @@ from typing import Literal
 
 from limpet.chaos.history import Call, Fault, History, Target
 
-__all__ = ["Identity", "Index", "Issue", "Trail", "Windows"]
+__all__ = ["Identity", "Index", "Issue", "Trail", "Windows", "identity"]
 
 Identity = tuple[object, ...]
 

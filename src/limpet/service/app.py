@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limpet.errors import InvalidRequest, LimpetError, UnknownConversation
-from limpet.service import problems
+from limpet.service import forward_auth, problems
 from limpet.service.auth import Guard, Right
 from limpet.service.body import Disconnected, read_body
 from limpet.service.clients import Clients, Entry
+from limpet.service.forward_auth import ForwardAuth
 from limpet.service.logs import log_unexpected
 from limpet.service.media import JSON, accepted, declared
 from limpet.service.operations import HOT, Context, Operation
@@ -38,9 +39,11 @@ class Service:
         guard: who may do what.
         clients: the library, by namespace.
         pages: an ASGI application for all other routes and for the lifespan.
+        forward_auth: answers proxies that ask.
     """
 
-    def __init__(self, guard: Guard, clients: Clients, pages: ASGIApp) -> None:
+    def __init__(self, guard: Guard, clients: Clients, pages: ASGIApp, forward_auth: ForwardAuth) -> None:
+        self._forward_auth = forward_auth
         self._guard = guard
         self._clients = clients
         self._pages = pages
@@ -56,6 +59,8 @@ class Service:
                 await self._hot(operation, scope, receive, send)
             elif scope["raw_path"].startswith(CONVERSATIONS):
                 await self._conversation(scope, receive, send)
+            elif scope["path"] == forward_auth.PATH:
+                await self._forward_auth(scope, send)
             else:
                 await self._pages(scope, receive, send)
         except LimpetError as error:

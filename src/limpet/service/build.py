@@ -14,10 +14,11 @@ from limpet.metrics import Metrics
 from limpet.service.app import Service
 from limpet.service.auth import Guard
 from limpet.service.clients import MAX_CLIENTS, Client, Clients
+from limpet.service.forward_auth import ForwardAuth
 from limpet.service.pages import Pages
 from limpet.settings import Settings
 
-__all__ = ["Built", "Parts", "build", "connector"]
+__all__ = ["Built", "Parts", "build", "census", "connector"]
 
 
 class Built(Protocol):
@@ -85,4 +86,4 @@ def build(settings: Settings, connect: Callable[[str], Client] | None = None) ->
         limit=max(MAX_CLIENTS, len(guard.namespaces)),
     )
     pages = Pages(guard, clients, metrics, census)
-    return Parts(Service(guard, clients, pages.app()), pages)
+    return Parts(Service(guard, clients, pages.app(), ForwardAuth(settings, guard, clients)), pages)
