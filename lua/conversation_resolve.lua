@@ -166,7 +166,7 @@ if reason then
   changed, decided = true, true
   advanced = bits > CREATED or replaced_tombstone
 elseif again then
-  bits = again[7] % COMMITTED
+  bits = again[7] % COMMITTED -- reported again to its own request, though the claim that came with it is over
 end
 local previous = bits >= RESET and record.previous or 0
 
@@ -213,6 +213,8 @@ if changed or now - record.last >= granularity then
   record.last = now
   record.keep_ms = math.max(record.keep_ms, keep_ms)
   raw = record_write(record_key, record, granularity)
+elseif durable and bits > 0 then
+  redis.call('SET', record_key, raw, 'KEEPTTL')
 end
 if advanced then
   publish(channel, 'advance', record_key, record, record.reason)
@@ -220,4 +222,4 @@ end
 if committed then
   publish(channel, 'bind', record_key, record, '')
 end
-return reply(now, raw, outcome(action, record.epoch, record.ordinal, record.reason, bits, previous, decided, false))
+return reply(now, raw, outcome(action, record.epoch, record.ordinal, record.reason, bits, previous, decided or bits > 0, false))

@@ -60,7 +60,7 @@ class Placing(Plumbing):
         if bound is not None and bound != placed.proposed:
             view.bound(bound)
 
-    async def _settle_worker(self, answer: Answer, bind: Bind, target: Target) -> Answer:
+    async def _settle_worker(self, answer: Answer, bind: Bind, target: Target, until: float) -> Answer:
         """After the store's decision: counts our own bind, moves a binding off a worker that is gone, draining or reincarnated,
         and says where the worker is."""
         view = self._registry
@@ -71,7 +71,7 @@ class Placing(Plumbing):
         if binding.action == "continue":
             why = view.snapshot.condemns(binding, bind.pool)
             if why is not None:
-                binding = await self._move(binding, bind, target, why)
+                binding = await self._move(binding, bind, target, why, until)
         known = view.snapshot.workers.get(binding.worker or "")
         if known is not None and known.address:
             binding = msgspec.structs.replace(binding, address=known.address)
@@ -79,7 +79,7 @@ class Placing(Plumbing):
             return answer
         return answer._replace(result=msgspec.structs.replace(resolution, binding=binding))
 
-    async def _move(self, binding: Binding, bind: Bind, target: Target, why: str) -> Binding:
+    async def _move(self, binding: Binding, bind: Bind, target: Target, why: str, until: float) -> Binding:
         """Rebinds, by compare-and-set; the loser follows the winner."""
         fence = binding.fence or 0
         own = msgspec.structs.replace(bind, worker=None) if bind.worker == binding.worker else bind
@@ -100,7 +100,7 @@ class Placing(Plumbing):
             )
 
         try:
-            moved: Binding = (await self._decide(build, target, False)).result
+            moved: Binding = (await self._decide(build, target, False, until=until)).result
         except StaleFence as lost:
             self._account(placed, None)
             return lost.binding or binding
@@ -111,6 +111,6 @@ class Placing(Plumbing):
         self._instruments.bind("rebound")
         if bind.commit and moved.fence is not None:
             confirm = self.commands.confirm(target, moved.fence, ttl_ms=bind.ttl_ms or 0, request_id=self._request_id())
-            committed: Binding = (await self._run(confirm)).result
+            committed: Binding = (await self._run(confirm, until)).result
             moved = msgspec.structs.replace(committed, action="bind", rebound=True)
         return moved

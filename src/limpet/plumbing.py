@@ -223,24 +223,31 @@ class Plumbing:
         if executor is None or not self._verified:
             await self._verify(self._monotonic() + self._deadline_s if deadline is None else deadline)
             executor = self._prepare()
-        left = self._deadline_s if deadline is None else deadline - self._monotonic()
+        left = self._deadline_s if deadline is None else max(deadline - self._monotonic(), 0.001)
         return await executor.run(call, left)
 
     async def _decide(
-        self, build: Callable[[bool], Call[Answer]], target: Target, require_durable: bool, *, guess_durable: bool = True
+        self,
+        build: Callable[[bool], Call[Answer]],
+        target: Target,
+        require_durable: bool,
+        *,
+        guess_durable: bool = True,
+        until: float | None = None,
     ) -> Answer:
         """A call whose effect the guarantees rest on. ``build`` makes it, given whether its answer has to be durable.
-        ``guess_durable``: it probably decides something, so it travels with a WAIT from the start."""
+        ``guess_durable``: it probably decides something, so it travels with a WAIT from the start. ``until``: the deadline where
+        it is not this call's alone."""
         promise = self._promise()
         if promise is None:
-            answer = await self._run(build(False))
+            answer = await self._run(build(False), until)
             self._note(target, answer)
             return answer
+        executor, deadline = self.executor, until or self._monotonic() + self._deadline_s
         if not self._verified:
-            await self._verify(self._monotonic() + self._deadline_s)
-        executor, deadline = self.executor, self._monotonic() + self._deadline_s
+            await self._verify(deadline)
         if guess_durable:
-            answer, durable = await executor.run_durable(build(True), self._deadline_s, promise)
+            answer, durable = await executor.run_durable(build(True), max(deadline - self._monotonic(), 0.001), promise)
             durable = durable and answer.written
         else:
             answer = await self._run(build(False), deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal
 
@@ -114,6 +115,7 @@ class Resolving(Placing):
         request_id: str | None,
         require_durable: bool,
     ) -> Resolution:
+        until = self._monotonic() + self._deadline_s
         if request_id is None and not seen and self._verified and self._registry is None:
             known = self._quick.known(key)
             if known is not None and (template := self._quick.template(policy, exempt, bind)) is not None:
@@ -142,7 +144,7 @@ class Resolving(Placing):
 
         rid = self._request_id() if request_id is None else request_id
         try:
-            answer = await self._turn(build, target, bind, require_durable)
+            answer = await self._turn(build, target, bind, require_durable, until)
         except NotDurable:
             raise
         except StoreUnavailable as error:
@@ -194,17 +196,30 @@ class Resolving(Placing):
     async def _resolve_physical(
         self, session_id: str, parent_key: str | None, bind: Bind | None, request_id: str | None, require_durable: bool
     ) -> Resolution:
-        parent_scope, degraded = None, False
-        if parent_key is not None:
-            try:
-                parent = await self.peek(parent_key)
-                parent_scope = parent.scope if parent is not None else None
-            except StoreUnavailable:
-                degraded = True
+        if parent_key is None:
+            return await self._resolve_session(session_id, bind, request_id, require_durable)
+        # Side by side, so that both have the whole deadline.
+        asking = asyncio.ensure_future(self.peek(parent_key))
+        try:
+            resolution = await self._resolve_session(session_id, bind, request_id, require_durable)
+            parent = await asking
+        except StoreUnavailable as error:
+            if isinstance(error, NotDurable):
+                raise
+            if bind is not None:
+                return resolution  # a binding is worth more than the parent's scope, which is None then
+            return self._degraded(None, session_id, error)
+        finally:
+            asking.cancel()
+        return resolution if parent is None else msgspec.structs.replace(resolution, parent_scope=parent.scope)
+
+    async def _resolve_session(
+        self, session_id: str, bind: Bind | None, request_id: str | None, require_durable: bool
+    ) -> Resolution:
         if bind is None:
-            self._instruments.resolution(self.namespace, "physical", "degraded" if degraded else "continued")
+            self._instruments.resolution(self.namespace, "physical", "continued")
             scope = self.commands.physical_scope(session_id)
-            return Resolution(None, session_id, None, None, scope, "physical", parent_scope=parent_scope, degraded=degraded)
+            return Resolution(None, session_id, None, None, scope, "physical")
         target = self.commands.physical(session_id)
         rid = self._request_id() if request_id is None else request_id
 
@@ -220,29 +235,40 @@ class Resolving(Placing):
             )
 
         try:
-            answer = await self._turn(build, target, bind, require_durable)
+            answer = await self._turn(build, target, bind, require_durable, self._monotonic() + self._deadline_s)
         except NotDurable:
             raise
         except StoreUnavailable as error:
-            return msgspec.structs.replace(self._degraded(None, session_id, error), parent_scope=parent_scope)
+            return self._degraded(None, session_id, error)
         resolution: Resolution = answer.result
         self._count_turn(resolution, answer, bind)
-        return msgspec.structs.replace(resolution, parent_scope=parent_scope, degraded=degraded) if parent_key else resolution
+        return resolution
 
     async def _turn(
-        self, build: Callable[[bool, Bind | None, str], Call[Answer]], target: Target, bind: Bind | None, require_durable: bool
+        self,
+        build: Callable[[bool, Bind | None, str], Call[Answer]],
+        target: Target,
+        bind: Bind | None,
+        require_durable: bool,
+        until: float,
     ) -> Answer:
         """Resolves; with a bind proposes a worker first, waits for another's claim if the caller wants that, and afterwards sees
-        to it that the worker can go on."""
+        to it that the worker can go on. All before ``until`` (monotonic seconds), but for the waiting."""
         guess = self._memory.recall(target.digest) == 0  # the first turn here is likely to create or claim
         if bind is None:
-            return await self._decide(lambda durable: build(durable, None, ""), target, require_durable, guess_durable=guess)
+            return await self._decide(
+                lambda durable: build(durable, None, ""), target, require_durable, guess_durable=guess, until=until
+            )
         placed = await self._propose(bind, target)
         try:
 
             async def ask() -> Answer:
                 return await self._decide(
-                    lambda durable: build(durable, placed.bind, placed.incarnation), target, require_durable, guess_durable=guess
+                    lambda durable: build(durable, placed.bind, placed.incarnation),
+                    target,
+                    require_durable,
+                    guess_durable=guess,
+                    until=None if bind.wait_ms else until,
                 )
 
             answer = await (self._ask_and_wait(ask, target, bind.wait_ms / 1000) if bind.wait_ms else ask())
@@ -252,7 +278,9 @@ class Resolving(Placing):
         if self._registry is None:
             return answer
         self._account(placed, answer.result.binding)
-        return await self._settle_worker(answer, bind, target)
+        if bind.wait_ms:
+            until = self._monotonic() + self._deadline_s
+        return await self._settle_worker(answer, bind, target, until)
 
     async def _ask_and_wait(self, ask: Callable[[], Awaitable[Answer]], target: Target, wait_s: float) -> Answer:
         """Waits for another's claim: woken by the event and not by polling; at the claim's deadline too, since the claimer may

@@ -20,6 +20,9 @@ WAIT_MS: Final = 100
 """How long the acknowledgement of replicas is waited for, at most."""
 
 
+_NONE: Final = object()
+
+
 class Promise(NamedTuple):
     """What counts as durable: so many replicas (``replica``), or the primary's own fsync (``aof``)."""
 
@@ -46,7 +49,48 @@ class Committed(NamedTuple):
     durable: bool
 
 
-_Queued = tuple[tuple[Any, ...], float, Promise, bool, asyncio.Future[Committed]]
+class _Entry:
+    """One call in the queue: its reply, when it has come, waits for the WAIT; never past the deadline."""
+
+    __slots__ = ("asking", "command", "deadline", "future", "promise", "reply")
+
+    def __init__(
+        self, command: tuple[Any, ...], deadline: float, promise: Promise, asking: bool, future: asyncio.Future[Committed]
+    ) -> None:
+        self.command = command
+        self.deadline = deadline
+        self.promise = promise
+        self.asking = asking
+        self.future = future
+        self.reply: Any = _NONE
+
+    def answered(self, reply: asyncio.Future[Any]) -> None:
+        """The script's reply, or why there is none."""
+        if reply.cancelled():
+            return
+        error = reply.exception()
+        if error is None:
+            self.reply = reply.result()
+        elif not self.future.done():
+            self.future.set_exception(error)
+
+    def waited(self, acknowledged: Any) -> None:
+        """The WAIT's reply, None for none."""
+        if not self.future.done():
+            if self.reply is _NONE:
+                self.future.set_exception(LaneLost())
+            else:
+                self.future.set_result(Committed(self.reply, self.promise.kept(acknowledged)))
+
+    def expire(self) -> None:
+        """The deadline: what is answered by now is told as not acknowledged."""
+        if self.future.done():
+            return
+        if self.reply is _NONE:
+            late = "The store did not answer within the deadline; retry with the same request id."
+            self.future.set_exception(StoreUnavailable(late))
+        else:
+            self.future.set_result(Committed(self.reply, False))
 
 
 class GroupCommit:
@@ -55,7 +99,7 @@ class GroupCommit:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._loop = asyncio.get_running_loop()
-        self._queue: list[_Queued] = []
+        self._queue: list[_Entry] = []
         self._committing: asyncio.Task[None] | None = None
 
     def submit(
@@ -63,43 +107,39 @@ class GroupCommit:
     ) -> asyncio.Future[Committed]:
         """The future gets the reply and the verdict, or what :meth:`Lane.send` gives instead of a reply. ``asking``: see
         :meth:`Lane.send_asking`."""
-        future: asyncio.Future[Committed] = self._loop.create_future()
-        self._queue.append((command, deadline, promise, asking, future))
+        entry = _Entry(command, deadline, promise, asking, self._loop.create_future())
+        self._queue.append(entry)
+        # Its own deadline, whatever batch it is in: behind one that hangs, or beside a younger call whose WAIT may take longer.
+        timer = self._loop.call_at(deadline, entry.expire)
+        entry.future.add_done_callback(lambda _: timer.cancel())
         if self._committing is None:
             self._committing = self._loop.create_task(self._commit_all())
-        return future
+        return entry.future
 
     async def _commit_all(self) -> None:
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
-                await self._commit(batch)
+                await self._commit([entry for entry in batch if not entry.future.done()])
         finally:
             self._committing = None
-            for *_, future in self._queue:
-                if not future.done():
-                    future.set_exception(LaneLost())
+            for entry in self._queue:
+                if not entry.future.done():
+                    entry.future.set_exception(LaneLost())
 
-    async def _commit(self, batch: list[_Queued]) -> None:
-        now = self._loop.time()
+    async def _commit(self, batch: list[_Entry]) -> None:
+        if not batch:
+            return
         lane = self._lane
-        replies = [
-            lane.send_asking(command, deadline) if asking else lane.send(command, deadline)
-            for command, deadline, _, asking, _ in batch
-        ]
-        promise = max((promise for _, _, promise, _, _ in batch), key=lambda each: each.replicas)
-        latest = max(deadline for _, deadline, _, _, _ in batch)
-        timeout_ms = max(1, min(WAIT_MS, int((latest - now) * 1000)))
-        waited = self._lane.send(promise.command(timeout_ms), latest)
-        results = await asyncio.gather(*replies, return_exceptions=True)
+        for entry in batch:
+            send = lane.send_asking if entry.asking else lane.send
+            send(entry.command, entry.deadline).add_done_callback(entry.answered)
+        promise = max((entry.promise for entry in batch), key=lambda each: each.replicas)
+        latest = max(entry.deadline for entry in batch)
+        timeout_ms = max(1, min(WAIT_MS, int((latest - self._loop.time()) * 1000)))
         try:
-            acknowledged = await waited
+            acknowledged = await lane.send(promise.command(timeout_ms), latest)
         except (hiredis.ReplyError, LaneLost, StoreUnavailable):
             acknowledged = None
-        for (_, _, wanted, _, future), result in zip(batch, results, strict=True):
-            if future.done():
-                continue
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(Committed(result, wanted.kept(acknowledged)))
+        for entry in batch:
+            entry.waited(acknowledged)
