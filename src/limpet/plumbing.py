@@ -66,6 +66,8 @@ class Plumbing:
         self._pid = 0
         self._hub: EventHub | None = None
         self._memory = EpochMemory(settings.retention_s, self._monotonic)
+        self._degraded_untold = 0
+        self._degraded_told_at = float("-inf")
         self._memo: Memo | None = None
         self._registry: Registry | None = None
         self._watching: asyncio.Task[None] | None = None

@@ -302,9 +302,17 @@ class Resolving(Placing):
     def _degraded(self, key: str | None, session_id: str, error: StoreUnavailable) -> Resolution:
         self._instruments.degraded()
         self._instruments.resolution(self.namespace, "physical", "degraded")
-        log.warning("degraded", namespace=self.namespace, reason=str(error))
+        self._tell_degraded(error)
         scope = self.commands.physical_scope(session_id)
         return Resolution(key, session_id, None, None, scope, "physical", degraded=True)
+
+    def _tell_degraded(self, error: StoreUnavailable) -> None:
+        """One log line a second at most, with how many turns it stands for: an outage must not become a flood."""
+        now = self._monotonic()
+        self._degraded_untold += 1
+        if now - self._degraded_told_at >= 1.0:
+            log.warning("degraded", namespace=self.namespace, turns=self._degraded_untold, reason=str(error))
+            self._degraded_told_at, self._degraded_untold = now, 0
 
     def _count_turn(self, resolution: Resolution, answer: Answer, bind: Bind | None) -> None:
         instruments = self._instruments

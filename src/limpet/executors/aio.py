@@ -67,7 +67,7 @@ class AsyncExecutor:
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
         self.flags_known = False
-        self.replicas_seen = 0
+        self.replicas_seen = topology.replicas_expected
         self._commits: WeakKeyDictionary[Lane, GroupCommit] = WeakKeyDictionary()
         self._loading: WeakKeyDictionary[Lane, asyncio.Task[None]] = WeakKeyDictionary()
 

@@ -43,6 +43,8 @@ _NODE: Final = "node "
 class Cluster:
     """See the module."""
 
+    replicas_expected = 0  # there are clusters of primaries alone
+
     def __init__(self, url: StoreUrl, on_batch: OnBatch = None) -> None:
         self._url = url
         self._on_batch = on_batch

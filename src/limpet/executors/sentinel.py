@@ -50,6 +50,8 @@ class _View(NamedTuple):
 class Sentinel:
     """See the module. The lanes of the primary that is left are closed at once, so its calls are retried at the new one."""
 
+    replicas_expected = 1  # nobody runs sentinels over a primary alone
+
     def __init__(self, url: StoreUrl, on_batch: OnBatch = None) -> None:
         self._url = url
         self._on_batch = on_batch

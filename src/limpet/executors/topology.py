@@ -19,6 +19,9 @@ __all__ = ["Kind", "Standalone", "Topology"]
 class Topology(Protocol):
     """What the executor asks of a topology. ``key`` is a key of ours, a text from :meth:`primaries`, or "" for any primary."""
 
+    replicas_expected: int
+    """Replicas that a decision waits for even before any was seen: a client may begin in the middle of a failover."""
+
     def lane(self, key: str, kind: Kind) -> Lane | None:
         """The live lane to the primary that holds this key, or None if there is none right now."""
 
@@ -59,6 +62,8 @@ class Topology(Protocol):
 class Standalone:
     """One primary at a fixed address: ``redis://``, ``rediss://``, ``unix://``. The name may come to mean another server (DNS,
     a virtual address), so a server that turns out to be a replica is left and the address connected anew."""
+
+    replicas_expected = 0
 
     def __init__(self, url: StoreUrl, on_batch: OnBatch = None) -> None:
         self._node = Node(url, url.addresses[0] if url.addresses else None, on_batch, must_be_primary)
