@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from limpet import Limpet, StoreUnavailable, scope
+from limpet.errors import NotDurable
 
 DEADLINE_S = 0.25
 SLACK_S = 0.2  # a busy machine's scheduling, not part of the promise
@@ -128,3 +129,62 @@ async def test_a_cancelled_caller_harms_nobody(store_url: str) -> None:
                 if not isinstance(turn, asyncio.CancelledError):
                     assert turn.key == f"key {n}"
                     assert turn.scope == scope.declared(f"key {n}", turn.epoch)
+
+
+async def test_each_call_has_its_own_deadline_in_a_batch_that_hangs(fresh_server) -> None:
+    """Decisions that share a WAIT, or queue behind one, on a store that hangs: each ends at its own deadline, not its batch's."""
+    server = fresh_server()
+    async with Limpet.connect(server.url, durability="replica") as client:
+        await client.advance("warm", "new")
+        loop = asyncio.get_running_loop()
+        server.pause()
+        try:
+
+            async def timed(delay_s: float) -> float:
+                started = asyncio.Event()
+                loop.call_later(delay_s, started.set)
+                await started.wait()
+                start = loop.time()
+                with pytest.raises(StoreUnavailable):
+                    await client.advance("k", "new")
+                return loop.time() - start
+
+            took = await asyncio.gather(*(timed(delay) for delay in (0, 0.1, 0.15, 0.2, 0.24)))
+        finally:
+            server.resume()
+    assert max(took) < DEADLINE_S + SLACK_S / 2
+
+
+async def test_a_decision_that_nobody_acknowledges_is_told_within_the_deadline(fresh_server) -> None:
+    """No replica there: the answer comes with durable false, and require_durable makes an error of it; what happened stands."""
+    server = fresh_server()
+    async with Limpet.connect(server.url, durability="replica") as client:
+        first = await client.advance("k", "new")
+        assert first.durable is False
+        turn = await client.resolve("k", session_id="s", bind=True)
+        assert turn.durable is False
+        assert (await client.resolve("k", session_id="s", bind=True)).durable is None
+        with pytest.raises(NotDurable) as told:
+            await client.advance("k", "new", require_durable=True)
+        assert told.value.result.epoch == await client.epoch("k")
+        with pytest.raises(NotDurable):
+            await client.resolve("k", session_id="s", bind=True, require_durable=True)
+
+
+async def test_a_fork_and_its_parent_share_one_deadline(fresh_server) -> None:
+    """The parent's scope is looked up beside the fork's own bind, and neither outlives the deadline."""
+    server = fresh_server()
+    async with Limpet.connect(server.url) as client:
+        await client.resolve("parent", session_id="s")
+        loop = asyncio.get_running_loop()
+        server.pause()
+        try:
+            for bind in (None, True):
+                start = loop.time()
+                turn = await client.resolve("parent", session_id="f", kind="fork", parent_key="parent", bind=bind)
+                assert loop.time() - start < DEADLINE_S + SLACK_S / 2
+                assert turn.degraded
+                assert turn.binding is None
+                assert turn.scope == scope.physical("f")
+        finally:
+            server.resume()
