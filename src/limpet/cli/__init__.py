@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: list[str]) -> int:
     import typer
 
-    import limpet.cli.gateway  # noqa: F401  (a command in a file of its own)
+    import limpet.cli.bench
+    import limpet.cli.gateway  # noqa: F401  (commands in files of their own)
     from limpet.cli.app import app
     from limpet.cli.problem import Problem, explain, say
     from limpet.errors import LimpetError

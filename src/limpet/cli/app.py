@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["app"]
+__all__ = ["LogLevel", "app"]
 
 app = typer.Typer(
     name="limpet",

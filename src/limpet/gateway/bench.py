@@ -58,7 +58,7 @@ def run(requests: int = 4000, concurrencies: tuple[int, ...] = (1, 32)) -> list[
 
     Raises RuntimeError when a part does not start.
     """
-    with EmbeddedStore.acquire(ephemeral=True) as store, _process("-m", __name__, "upstream") as upstream:
+    with EmbeddedStore.acquire(ephemeral=True) as store, _process("-m", "limpet.gateway.bench", "upstream") as upstream:
         environ = {
             "LIMPET_REDIS_URL": store.url,
             "LIMPET_PORT": "0",

@@ -94,8 +94,8 @@ class Exchange:
                 await asyncio.shield(self._give_back(error))
                 raise
             finally:
-                if self._lease is not None:
-                    await asyncio.shield(self._lease.end())
+                if self._lease is not None and self._lease.stop():
+                    await asyncio.shield(self._lease.settle())
 
     # -- whose turn ----------------------------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ class Exchange:
     # -- to an upstream and back ---------------------------------------------------------------------------------------
 
     async def _answered(self, data: bytes) -> tuple[Opened, Upstream]:
-        """An answer to pass on, its first bytes read. At most one lost worker is left for another, and any number of dead
-        upstreams, to which nothing was sent."""
-        retried, stale = False, False
+        """An answer to pass on, its first bytes read. A lost worker is left for another, once (behind a router twice at
+        most), and any number of dead upstreams, to which nothing was sent."""
+        retried, stale = 0, False
         while True:
             upstream = await self._choose()
             if self._lease is not None:
@@ -163,13 +163,15 @@ class Exchange:
             except BadGateway:
                 if retried or self._shared.upstreams.choose("", [*self._tried, upstream]) is None:
                     raise
-                retried = True
+                retried += 1
                 self._tried.append(upstream)
                 self._shared.measures.retry("reset")
                 continue
             self._shared.upstreams.worked(upstream)
-            if not retried and self._is_lost(opened.answer) and await self._leave(upstream, opened.answer.status):
-                retried = True
+            # Behind a router the first retry may be to a worker that only seems alive: which one failed the turn is not told.
+            limit = 2 if self._options.router and (opened.answer.status != 400 or self._refused is None) else 1
+            if retried < limit and self._is_lost(opened.answer) and await self._leave(upstream, opened.answer.status):
+                retried += 1
                 self._shared.measures.retry("lost_worker")
                 opened.close()
                 continue
@@ -269,7 +271,7 @@ class Exchange:
         if not self._options.router:
             self._tried.append(upstream)
             return shared.upstreams.choose("", self._tried) is not None  # _choose does the rebind
-        if status == 400 and binding.worker is not None and binding.action == "continue":
+        if status == 400 and binding.worker is not None and binding.action == "continue" and self._refused is None:
             self._refused = _Old(binding.worker, binding.dp_rank)
         if binding.worker is not None:
             shared.seen.lost(binding.worker)

@@ -118,10 +118,10 @@ class Lease:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def end(self) -> None:
-        """No more renewals; and what was begun is finished."""
+    def stop(self) -> bool:
+        """No more renewals. Whether store work is still to be settled."""
         self._stop()
-        await self.settle()
+        return bool(self._tasks)
 
     # -- what becomes of the claim -------------------------------------------------------------------------------------
 

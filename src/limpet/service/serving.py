@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -56,6 +57,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            # What start-up made lives as long as we do: without it a full collection takes tens of milliseconds less.
+            gc.collect()
+            gc.freeze()
             self._on_started(self._stop)
 
     def _stop(self) -> None:

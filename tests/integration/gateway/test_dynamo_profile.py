@@ -156,6 +156,18 @@ async def test_lost_worker(gateway: Start, frontends: Any, limpet: Limpet) -> No
             assert (served(got[0]) == old) is (old != f"served by {dead}")
 
 
+async def test_new_conversations_while_a_worker_is_dead(gateway: Start, frontends: Any) -> None:
+    """A router that still chooses the dead worker costs no first turn either: it goes to one that served lately."""
+    gate = await gateway(*frontends, profile="dynamo")
+    for n in range(12):
+        await gate.chat(f"before{n}")
+    frontends[0].alive.remove(WORKERS[1])
+    for n in range(20):
+        got = await gate.chat(f"after{n}")
+        assert got.status_code == 200
+        assert served(await gate.chat(f"after{n}")) == served(got)
+
+
 async def test_frontend_that_holds_an_older_binding(gateway: Start, frontends: Any, limpet: Limpet) -> None:
     """400 for a pinned request is a lost pin: rebound under another session header, so that the frontend takes the new pin."""
     gate = await gateway(*frontends, profile="dynamo")
