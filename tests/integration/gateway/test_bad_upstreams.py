@@ -197,3 +197,43 @@ async def test_back_pressure(gateway: Start, upstreams: Any) -> None:
         await asyncio.sleep(0.3)
     assert 0 < sent < 24_000_000
     writer.close()
+
+
+async def test_passed_through_answers_break_openly(gateway: Start, upstreams: Any) -> None:
+    """What nobody stamps and breaks in the middle ends short at the client too; before its first byte it is 502."""
+    (up,) = await upstreams()
+
+    async def short(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n" + b"x" * 1000)
+        await writer.drain()
+        writer.transport.abort()
+
+    async def none(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    gate = await gateway(up)
+    up.behave = short
+    with pytest.raises(httpx.RemoteProtocolError):
+        await gate.http.get("/v1/files/1")
+    up.behave = none
+    assert (await gate.http.get("/v1/files/1")).status_code == 502
+    await no_leak(gate)
+
+
+async def test_client_that_leaves_in_the_middle_of_its_own_body(gateway: Start, upstreams: Any, wait_for: Any) -> None:
+    """Half an upload is no upload: the upstream sees it end early, and nothing is left over."""
+    (up,) = await upstreams()
+    gate = await gateway(up)
+    for path in (b"/v1/files", b"/v1/chat/completions"):
+        _, writer = await asyncio.open_connection("127.0.0.1", gate.port)
+        writer.write(b"POST " + path + b" HTTP/1.1\r\nhost: x\r\nx-limpet-key: k\r\ncontent-length: 100000\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    assert (await gate.http.get("/livez")).status_code == 200
+
+    async def idle() -> bool:
+        return "limpet_gateway_in_flight 0.0" in (await gate.http.get("/metrics")).text
+
+    await wait_for(idle, 5, "both requests to be over")
+    assert up.requests == []

@@ -218,3 +218,27 @@ async def test_session_control_is_removed_for_later_builds(gateway: Start, front
     assert got.status_code == 200
     sent = json.loads(next(r.body for f in frontends for r in f.requests))
     assert sent["nvext"] == {"annotations": ["a"], "extra_fields": ["worker_id"]}
+
+
+async def test_answers_in_pieces_and_too_large_ones(gateway: Start, frontends: Any, limpet: Limpet) -> None:
+    """A body that comes in pieces is read as one; one beyond the bound is 502, and the claim is given back."""
+    whole = completion("x", nvext={"worker_id": {"decode_worker_id": WORKERS[0], "decode_dp_rank": 0}}, pad="y" * 3000)
+
+    async def pieces(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(whole))
+        for at in range(0, len(whole), 700):
+            writer.write(whole[at : at + 700])
+            await writer.drain()
+            await asyncio.sleep(0.005)
+
+    for front in frontends:
+        front.behave = pieces
+    gate = await gateway(*frontends, profile="dynamo")
+    got = await gate.chat("k")
+    assert "nvext" not in got.json()
+    assert await worker_of(limpet, "k") == (str(WORKERS[0]), 0)
+    small = await gateway(*frontends, profile="dynamo", max_body_bytes=1024)
+    assert (await small.chat("other")).status_code == 502
+    state = await limpet.peek("other")
+    assert state is not None
+    assert state.binding is None
