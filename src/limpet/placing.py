@@ -83,7 +83,9 @@ class Placing(Plumbing):
         """Rebinds, by compare-and-set; the loser follows the winner."""
         fence = binding.fence or 0
         own = msgspec.structs.replace(bind, worker=None) if bind.worker == binding.worker else bind
-        placed = await self._propose(own, target, (binding.worker or "",))
+        # Reincarnated, it is another worker, which only has the name of the old one.
+        lost = () if why == "reincarnated" else (binding.worker or "",)
+        placed = await self._propose(own, target, lost)
         rid = self._request_id()
 
         def build(durable: bool) -> Call[Answer]:

@@ -115,8 +115,9 @@ class Gateway:
         except TimeoutError:
             await self.kill()
         finally:
-            if self._process.returncode is None:
+            if self._process.returncode is None:  # cancelled while it was ending: it is waited for all the same
                 self._process.kill()
+                await self._process.wait()
             self._reader.cancel()
 
     def _as(self, kind: type[R], reply: Reply) -> R:
