@@ -1,18 +1,20 @@
 """Where the embedded store keeps its things.
 
     <data dir>/limpet.lock    held (flock) by the supervisor and by the server, so that there is never a second one
-    <data dir>/server.log     what the server and the supervisor say
+    <data dir>/limpet.log     what the server and the supervisor say
     <data dir>/appendonlydir/ the data, written by Valkey
-    <data dir>/run/           0700: store.sock (Valkey) and control.sock (the supervisor)
+    <data dir>/limpet.run/    0700: store.sock (Valkey) and control.sock (the supervisor)
 
-A Unix socket's path holds 104 bytes on macOS and 108 on Linux, its final NUL included. Below a longer data directory ``run``
-is a link to a short private directory, which anyone who shares the store follows.
+A Unix socket's path holds 104 bytes on macOS and 108 on Linux, its final NUL included. Below a longer data directory
+``limpet.run`` is a link to a short private directory, which anyone who shares the store follows. The names are ours alone: the
+directory may hold other things (``/var`` has a ``run`` of its own).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -24,10 +26,10 @@ from limpet.errors import InvalidRequest
 __all__ = ["CONTROL", "LOCK", "LOG", "STORE", "default_data_dir", "find_run_dir", "prepare_data_dir", "prepare_run_dir"]
 
 LOCK: Final = "limpet.lock"
-LOG: Final = "server.log"
+LOG: Final = "limpet.log"
 STORE: Final = "store.sock"
 CONTROL: Final = "control.sock"
-_RUN: Final = "run"
+_RUN: Final = "limpet.run"
 _PATH_BYTES: Final = 103
 
 
@@ -47,7 +49,7 @@ def prepare_data_dir(path: Path) -> Path:
     Raises:
         InvalidRequest: it cannot be made, or cannot be written.
     """
-    path = path.expanduser().absolute()
+    path = path.expanduser().resolve()  # one directory has one name, whichever link leads to it
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -76,8 +78,8 @@ def prepare_run_dir(data_dir: Path) -> Path:
         if _fits(run):
             return _private(run)
         short = _short_dir(data_dir)
-        if run.is_dir():
-            run.rename(data_dir / f"{_RUN}.old")  # the whole directory was moved to a longer path
+        if run.is_dir():  # the whole data directory was moved to a longer path
+            shutil.rmtree(run)
         run.symlink_to(short)
     except OSError as error:
         raise _unusable(run, error.strerror or str(error)) from error

@@ -83,7 +83,12 @@ class EmbeddedStore:
                 connection, owner = _start(binary, directory, ephemeral=ephemeral), True
             if connection is not None:
                 store = cls(directory, connection, owner)
-                if store._ask() is not None:
+                try:
+                    answered = store._ask() is not None
+                except BaseException:  # Ctrl-C too: whoever does not get the handle must not go on holding it
+                    store.release()
+                    raise
+                if answered:
                     return store
                 store.release()
                 if owner:
@@ -146,7 +151,6 @@ class EmbeddedStore:
                 return None
         answer = json.loads(line)
         if "error" in answer:
-            self.release()
             raise StoreUnavailable(answer["error"])
         return int(answer["pid"])
 
@@ -202,7 +206,7 @@ def _launch(plan: dict[str, str | bool], lock: int, connection: socket.socket, l
     with connection:
         command = [sys.executable, "-I", _supervisor.__file__, json.dumps(plan), str(lock), str(connection.fileno())]
         try:
-            with log_path.open("ab") as log:
+            with open(log_path, "ab", opener=_private) as log:
                 launched = subprocess.run(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -216,3 +220,7 @@ def _launch(plan: dict[str, str | bool], lock: int, connection: socket.socket, l
             raise StoreUnavailable(f"The embedded store's supervisor cannot be run: {error}.") from error
     if launched.returncode != 0:
         raise StoreUnavailable(f"The embedded store's supervisor ended with status {launched.returncode}: see {log_path}.")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
