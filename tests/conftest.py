@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import redis
 
-from tests.support.servers import Server, wait_until_async
+from tests.support.leaks import immortal_keys
+from tests.support.servers import BINARIES, BINARY, Server, wait_until_async
 
 _names = itertools.count()
 
@@ -32,17 +33,31 @@ def store_url(valkey: Server) -> str:
 
 @pytest.fixture
 def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Makes started servers that the test may stop, kill and restore; arguments go to the server."""
+    """Makes started servers that the test may stop, kill and restore; arguments go to the server, ``binary`` is of BINARIES."""
     made: list[Server] = []
 
-    def make(*arguments: str) -> Server:
-        server = Server(tmp_path_factory.mktemp("server"), *arguments).start()
+    def make(*arguments: str, binary: str = BINARY) -> Server:
+        server = Server(tmp_path_factory.mktemp("server"), *arguments, binary=binary)
         made.append(server)
-        return server
+        return server.start()
 
     yield make
     for server in made:
         server.kill9()
+
+
+@pytest.fixture(params=sorted(BINARIES))
+def each_server(request: pytest.FixtureRequest, fresh_server: Callable[..., Server]) -> Server:
+    """A fresh server of each kind that this machine has."""
+    return fresh_server(binary=BINARIES[request.param])
+
+
+@pytest.fixture
+def no_leaks(store_url: str) -> Iterator[None]:
+    """After the test, whatever is left in the store goes by itself some day (design, section 4: the table of keys)."""
+    yield
+    with redis.Redis.from_url(store_url) as client:
+        assert immortal_keys(client) == []
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ class Resolving(Placing):
             known = self._quick.known(key)
             if known is not None and (template := self._quick.template(policy, exempt, bind)) is not None:
                 rid = self._request_id()
-                resolution = await self._resolve_quickly(known, template, session_id, bind, rid, require_durable)
+                resolution = await self._resolve_quickly(known, template, session_id, bind, rid, require_durable, until)
                 if resolution is not None:
                     return resolution
                 request_id = rid  # it may have taken effect: the long way looks it up
@@ -155,7 +155,14 @@ class Resolving(Placing):
         return answered
 
     async def _resolve_quickly(
-        self, known: Known, template: tuple[bytes, bytes], session_id: str, bind: Bind | None, rid: str, require_durable: bool
+        self,
+        known: Known,
+        template: tuple[bytes, bytes],
+        session_id: str,
+        bind: Bind | None,
+        rid: str,
+        require_durable: bool,
+        until: float,
     ) -> Resolution | None:
         """The short way (:mod:`limpet.quick`); None when the long way has to be gone."""
         executor = self.executor
@@ -174,7 +181,7 @@ class Resolving(Placing):
         except StoreUnavailable as error:
             executor.failed(known.record_key, lane)
             return self._degraded(known.target.key, session_id, error)
-        executor.answered("conversation_resolve", now, lane)
+        executor.answered("conversation_resolve", until - self._deadline_s, lane)
         if reply == known.raw and (same := known.resolution) is not None:
             self._instruments.resolution(self.namespace, "declared", "continued")
             if bind is not None:
@@ -185,9 +192,7 @@ class Resolving(Placing):
         if reply[0] == SCHEMA:
             known.raw, known.resolution = reply, resolution
         if promise is not None and answer.decided:
-            answer = await self._settle_durability(
-                answer, known.target, promise, executor.time_left(now, self._deadline_s), require_durable
-            )
+            answer = await self._settle_durability(answer, known.target, promise, until - self._monotonic(), require_durable)
             resolution = answer.result
         self._note(known.target, answer)
         self._count_turn(resolution, answer, bind)

