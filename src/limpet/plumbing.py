@@ -362,14 +362,17 @@ class Plumbing:
         await self._verify(self._monotonic() + self._deadline_s)
         return Maintenance(self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0))
 
-    async def health(self) -> Health:
-        """Whether this replica can do its work: for readiness probes and ``limpet doctor``. Never raises for a sick store."""
+    async def health(self, *, thorough: bool = False) -> Health:
+        """Whether this replica can do its work: for readiness probes and, ``thorough``, for ``limpet doctor``. Never raises for a
+        sick store."""
         deadline = self._monotonic() + max(self._deadline_s, 1.0)
         try:
             await self._verify(deadline)
         except (StoreUnavailable, StoreMismatch) as error:
             return Health.failed(error)
-        return await check_health(self._prepare(), self.commands.keyspace, max(deadline - self._monotonic(), 0.001))
+        left_s = max(deadline - self._monotonic(), 0.001)
+        space, promise = self.commands.keyspace, self._promise()
+        return await check_health(self._prepare(), space, left_s, clock=self._clock, promise=promise, thorough=thorough)
 
 
 def _read_config(reply: list[bytes]) -> tuple[int, int, int]:

@@ -319,6 +319,22 @@ def config(as_json: Json = False) -> int:
     return run(as_json=as_json)
 
 
+@app.command(short_help="Look whether the store is fit for the guarantees.")
+def doctor(as_json: Json = False) -> int:
+    """Look whether the store is fit for the guarantees, and say what to do where it is not.
+
+    The first thing to run on a new store, and after a change to one. Exit code 1 when a check failed, 0 with warnings.
+
+    \b
+    Examples:
+      limpet doctor
+      LIMPET_REDIS_URL=redis+cluster://a,b limpet doctor --json
+    """
+    from limpet.cli.doctor import doctor as run
+
+    return run(as_json=as_json)
+
+
 class Mischief(StrEnum):
     """What ``chaos`` may do to the store."""
 
