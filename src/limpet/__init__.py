@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from limpet import cache_bust, context, errors, fence, policy, scope, sync, wire
-    from limpet.commands import Bind
+    from limpet.bind import Bind
     from limpet.coordinator import Limpet
     from limpet.errors import LimpetError, StaleFence, StoreUnavailable
     from limpet.policy import Policy
@@ -49,7 +49,7 @@ __version__ = "0.1.0"
 _MODULES = frozenset({"cache_bust", "context", "errors", "fence", "policy", "scope", "sync", "wire"})
 _HOMES = {
     "Advanced": "results",
-    "Bind": "commands",
+    "Bind": "bind",
     "Binding": "results",
     "Forgotten": "results",
     "Limpet": "coordinator",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from limpet.commands import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS, Answer, Call, Target
+from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS
+from limpet.calls import Answer, Call, Target
 from limpet.errors import InvalidRequest, StaleFence
 from limpet.plumbing import Plumbing
 from limpet.results import Binding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from limpet.commands import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS
+from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS
 from limpet.errors import InvalidRequest
 from limpet.validate import check_int, check_namespace, check_text
 

@@ -8,136 +8,35 @@ string (fixed-width fields first, then MessagePack), which costs the server less
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
 from limpet import scope as scopes
+from limpet.answers import binding_of, read_binding
+from limpet.bind import Bind
+from limpet.calls import FLAG_BIND, FLAG_DURABLE, FLAG_LOOK_UP, Answer, Call, Target
 from limpet.clock import EPOCH_UNIX_S, tick_to_unix_ms
-from limpet.errors import InvalidRequest, StaleFence
-from limpet.keys import Domain, Keyspace, digest, keyspace
+from limpet.errors import InvalidRequest
+from limpet.keys import Keyspace, digest, keyspace
 from limpet.policy import NONE, Policy
-from limpet.record import BOUND, CLAIMED, UNBOUND, Record, decode_record, split_reply
+from limpet.record import Record, decode_record, split_reply
 from limpet.results import Advanced, Binding, Forgotten, Reset, Resolution, Suspended
-from limpet.scripts import Script, script
-from limpet.validate import check_int, check_text
+from limpet.scripts import script
 from limpet.workers import MAX_WORKERS, Snapshot, Worker, read_list, read_worker
 
-__all__ = ["Answer", "Bind", "Call", "Commands", "Target"]
+__all__ = ["RESPONSE_TTL_MS", "Commands"]
 
-T = TypeVar("T")
+RESPONSE_TTL_MS: Final = 86_400_000
+"""How long a response id leads to its conversation: a day (design, section 4)."""
 
-_STATES: Final[tuple[Literal["unbound", "claimed", "bound"], ...]] = ("unbound", "claimed", "bound")
+
 _ACTIONS: Final[tuple[Literal["bind", "continue", "wait"] | None, ...]] = (None, "bind", "continue", "wait")
 _BEFORE_SEEN: Final = struct.Struct(">BQQ")
 _AFTER_SEEN: Final = struct.Struct(">QQQQQQ")
 _HEAD: Final = struct.Struct(">QQ")
 _pack: Final = msgspec.msgpack.Encoder().encode
-
-FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE = 1, 2, 4
-MAX_BIND_TTL_MS: Final = 31_536_000_000
-MAX_CLAIM_TTL_MS: Final = 3_600_000
-MAX_WAIT_MS: Final = 30_000
-RESPONSE_TTL_MS: Final = 86_400_000
-"""How long a response id leads to its conversation: a day (design, section 4)."""
-MAX_EXCLUDED: Final = 64
-
-
-class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a resolve asks for its binding. Every field is optional.
-
-    ``worker``: the caller's own candidate. ``pool``: let Limpet propose one. ``holder``: who makes the claim (default: this
-    replica). ``ttl_ms``: 1 s..1 year, idle and sliding. ``claim_ttl_ms``: 0.1 s..1 h. ``wait_ms``: how long to wait for
-    another's claim, at most 30 s. ``commit``: claim and confirm in one, for callers that cannot come back. ``exclude``: up to
-    64 workers that are not to be proposed.
-    """
-
-    worker: str | None = None
-    pool: str | None = None
-    holder: str | None = None
-    ttl_ms: int | None = None
-    claim_ttl_ms: int | None = None
-    wait_ms: int = 0
-    commit: bool = False
-    exclude: tuple[str, ...] = ()
-
-    @staticmethod
-    def parse(value: Bind | Mapping[str, object] | bool | None) -> Bind | None:
-        """None and False: no binding asked for. True: the defaults. Raises InvalidRequest."""
-        if value is None or value is False:
-            return None
-        if value is True:
-            return _BIND_DEFAULTS
-        if not isinstance(value, Bind):
-            try:
-                value = msgspec.convert(value, Bind)
-            except msgspec.ValidationError as error:
-                raise InvalidRequest(f"bind is not valid: {error}.", field="bind") from None
-        for name in ("worker", "pool", "holder"):
-            text = getattr(value, name)
-            if text is not None:
-                check_text(text, f"bind.{name}")
-        if value.ttl_ms is not None:
-            check_int(value.ttl_ms, "bind.ttl_ms", 1000, MAX_BIND_TTL_MS)
-        if value.claim_ttl_ms is not None:
-            check_int(value.claim_ttl_ms, "bind.claim_ttl_ms", 100, MAX_CLAIM_TTL_MS)
-        check_int(value.wait_ms, "bind.wait_ms", 0, MAX_WAIT_MS)
-        if len(value.exclude) > MAX_EXCLUDED:
-            raise InvalidRequest(f"bind.exclude names more than {MAX_EXCLUDED} workers.", field="bind.exclude")
-        for text in value.exclude:
-            check_text(text, "bind.exclude")
-        return value
-
-
-_BIND_DEFAULTS: Final = Bind()
-
-
-class Target(NamedTuple):
-    """Whose record a call is about: a declared key's, or that of a session id (physical, in a domain of its own)."""
-
-    domain: Domain
-    digest: str
-    key: str | None
-    session_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One script call: what to send, and how to read what comes back. ``flagged``: its first argument opens with flags."""
-
-    script: Script
-    keys: tuple[str, ...]
-    args: tuple[bytes | str | int, ...]
-    parse: Callable[[Any], T]
-    flagged: bool = False
-
-    def command(self, *, flags_known: bool = False, again: bool = False) -> tuple[bytes | str | int, ...]:
-        """What goes on the wire. ``flags_known``: the server knows script flags. ``again``: an earlier try of this very call may
-        have taken effect, so its request id has to be looked up."""
-        args = self.args
-        if again and self.flagged:
-            packed = args[0]
-            assert isinstance(packed, bytes)  # flagged calls open with their flags byte
-            args = (bytes((packed[0] | FLAG_LOOK_UP,)) + packed[1:], *args[1:])
-        sha, _ = self.script.variant(flags_known)
-        return ("EVALSHA", sha, len(self.keys), *self.keys, *args)
-
-
-class Answer(NamedTuple):
-    """What a script said, beside the result that the caller sees: for metrics, memory and durability. ``decided``: it reports
-    a decision (an advance, reset, claim, confirm, rebind), also one of an earlier try. ``written``: this very call wrote the
-    record, so that a WAIT after it means something."""
-
-    result: Any
-    decided: bool = False
-    behind: bool = False
-    replayed: bool = False
-    epoch: int = 0
-    fence: int = 0
-    written: bool = True
 
 
 class Commands:
@@ -550,70 +449,6 @@ class Commands:
         """Stores the record again, if it is still that of this epoch and fence, so that a WAIT covers it."""
         keys = self._keys(target, clock=False, bound=False)
         return Call(script("record_rewrite"), keys, (epoch, fence), bool)
-
-
-def binding_of(
-    record: Record, now: int, grace_us: int, action: Literal["bind", "continue", "wait"] | None = None
-) -> Binding | None:
-    """The binding as it stands, or None when the epoch is unbound or what it had is over.
-
-    Without an action the record tells it: a bound epoch is continued, a claimed one waited for.
-    """
-    state = record.state
-    if state == UNBOUND or record.remaining_us(now) < 0:
-        return None
-    body = record.body
-    if action is None:
-        action = "continue" if state == BOUND else "wait"
-    # What is told is the deadline; a binding's granularity of grace on top of it is ours.
-    grace = grace_us if state == BOUND else 0
-    left_ms = max(0, record.due - grace - max(now, record.last)) // 1000
-    return Binding(
-        action,
-        _STATES[state],
-        record.worker or None,
-        None,
-        body.dp_rank if body.dp_rank >= 0 else None,
-        body.holder or None,
-        body.fence,
-        left_ms,
-        left_ms + 1 if action == "wait" else None,
-        body.rebound == 1,
-        body.incarnation or None,
-    )
-
-
-def read_binding(name: str, fence: int, grace_us: int, reply: bytes) -> Answer:
-    """The reply of a binding call. Raises StaleFence, with the binding that holds now."""
-    now, raw, outcome = split_reply(reply)
-    held, state, held_fence, worker, dp_rank, decided, behind, replayed = outcome or []
-    record = decode_record(raw)
-    current = None if record is None or record.forgotten else binding_of(record, now, grace_us)
-    if not held:
-        raise StaleFence(
-            f"Fence {fence} does not hold this binding now, so {name.removeprefix('binding_')} changed nothing; "
-            + (f"fence {current.fence} does: follow it." if current else "the epoch is unbound: resolve again."),
-            binding=current,
-        )
-    rebind = name == "binding_rebind"
-    if current is not None and current.fence == held_fence and record is not None and record.state == state:
-        action: Literal["bind", "continue"] = "bind" if state == CLAIMED else "continue"
-        result = msgspec.structs.replace(current, action=action, retry_after_ms=None, rebound=rebind)
-    else:
-        # A repeated request whose binding has moved on since, or one that is over: its own first result, without a deadline.
-        result = Binding(
-            None if state == UNBOUND else "bind" if state == CLAIMED else "continue",
-            _STATES[state],
-            worker or None,
-            None,
-            dp_rank if dp_rank >= 0 else None,
-            None,
-            held_fence,
-            rebound=rebind,
-        )
-    epoch = record.epoch if record else 0
-    fence_now = record.body.fence if record else 0
-    return Answer(result, bool(decided), bool(behind), bool(replayed), epoch, fence_now, decided == 1)
 
 
 def _tick(instant: datetime) -> int:

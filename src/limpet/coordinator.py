@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from limpet.bind import Bind
 from limpet.binding_calls import BindingCalls
 from limpet.client_settings import Settings
-from limpet.commands import Bind
 from limpet.errors import InvalidRequest
 from limpet.resolving import KINDS, Kind, Resolving
 from limpet.response_calls import ResponseCalls

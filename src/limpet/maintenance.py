@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from limpet.calls import Call
 from limpet.clock import EPOCH_UNIX_S
-from limpet.commands import Call
 from limpet.keys import Keyspace
 from limpet.scripts import script
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from limpet.commands import Answer, Bind, Call, Target
+from limpet.bind import Bind
+from limpet.calls import Answer, Call, Target
 from limpet.errors import StaleFence
 from limpet.plumbing import Plumbing
 from limpet.registry import Registry

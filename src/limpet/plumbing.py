@@ -14,9 +14,10 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 import structlog
 
+from limpet.calls import Answer, Call, Target
 from limpet.client_settings import Settings
 from limpet.clock import Clock, SystemClock
-from limpet.commands import Answer, Call, Commands, Target
+from limpet.commands import Commands
 from limpet.errors import InvalidRequest, NotDurable, StoreMismatch, StoreUnavailable
 from limpet.events import Event, EventHub
 from limpet.executors.aio import AsyncExecutor

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from limpet.commands import Bind, Commands, Target
+from limpet.bind import Bind
+from limpet.calls import Target
+from limpet.commands import Commands
 from limpet.policy import Policy
 from limpet.results import Resolution
 

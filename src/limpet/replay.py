@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+from limpet.bind import MAX_WAIT_MS, Bind
 from limpet.cache_bust import marker_for
-from limpet.commands import MAX_WAIT_MS, Bind
 from limpet.coordinator import Limpet
 from limpet.errors import StaleFence
 from limpet.turn import Turn

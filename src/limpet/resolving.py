@@ -9,7 +9,8 @@ from typing import Final, Literal
 import msgspec
 import structlog
 
-from limpet.commands import Answer, Bind, Call, Target
+from limpet.bind import Bind
+from limpet.calls import Answer, Call, Target
 from limpet.errors import InvalidRequest, NotDurable, StoreUnavailable
 from limpet.executors.lane import LaneLost, ReplyError
 from limpet.keys import digest

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from limpet import coordinator
+from limpet.bind import Bind
 from limpet.clock import Clock
-from limpet.commands import Bind
 from limpet.context import Published
 from limpet.events import Event
 from limpet.instruments import Instruments

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from limpet.commands import MAX_CLAIM_TTL_MS
+from limpet.bind import MAX_CLAIM_TTL_MS
 from limpet.errors import InvalidRequest
 from limpet.maintenance import Drained
 from limpet.plumbing import Plumbing

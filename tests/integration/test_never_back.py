@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from limpet import Limpet
+from limpet.bind import Bind
 from limpet.clock import EPOCH_UNIX_S
-from limpet.commands import Bind, Commands
+from limpet.commands import Commands
 from limpet.executors import simple
 
 HOUR_US = 3_600_000_000

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import redis
 
-from limpet.commands import Answer, Bind, Call, Commands, Target
+from limpet.bind import Bind
+from limpet.calls import Answer, Call, Target
+from limpet.commands import Commands
 from limpet.executors.simple import run
 from limpet.record import Record, split_reply
 from limpet.scripts import script

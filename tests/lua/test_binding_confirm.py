@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.errors import StaleFence
 
 from .rig import BIND_TTL, CLAIM_TTL, GRANULARITY, RETENTION_MS, SECOND, START, Rig

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.commands import Bind, Call
+from limpet.bind import Bind
+from limpet.calls import Call
 from limpet.errors import StaleFence, StoreCorrupt
 from limpet.executors.simple import run
 from limpet.scripts import script

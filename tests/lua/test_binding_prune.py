@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.errors import SchemaTooNew, StoreCorrupt
 
 from .rig import BIND_TTL, CLAIM_TTL, GRANULARITY, HOUR, SECOND, START, Rig, packed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.errors import StoreCorrupt, StoreMismatch, error_for_word
 from limpet.policy import Policy
 

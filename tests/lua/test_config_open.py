@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from limpet.commands import Call
+from limpet.calls import Call
 from limpet.errors import StoreCorrupt
 from limpet.executors.simple import run
 from limpet.scripts import script

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.errors import ImplausibleEpoch
 from limpet.policy import Policy
 

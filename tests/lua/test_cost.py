@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.commands import Bind, Call
+from limpet.bind import Bind
+from limpet.calls import Call
 from limpet.scripts import script
 
 from .header import read_header

@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from limpet import errors, scripts
-from limpet.commands import Call, Commands
+from limpet.calls import Call
+from limpet.commands import Commands
 from limpet.keys import keyspace
 from limpet.scripts import NAMES, assemble, script
 

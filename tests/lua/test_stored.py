@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.commands import Target
+from limpet.calls import Target
 from limpet.errors import LimpetError, SchemaTooNew, StoreCorrupt
 
 from .rig import NEW_RECORD_BODY, SECOND, START, Rig, packed

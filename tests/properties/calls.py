@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from limpet.commands import Bind, Call
+from limpet.bind import Bind
+from limpet.calls import Call
 from limpet.policy import NONE, Policy
 
 from .model import Ask, Model, Slot

@@ -9,7 +9,8 @@ from typing import Any
 
 import redis
 
-from limpet.commands import Call, Commands, Target
+from limpet.calls import Call, Target
+from limpet.commands import Commands
 from limpet.errors import error_for_word
 from limpet.keys import digest
 from limpet.scripts import script

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from limpet.commands import Bind, Commands
+from limpet.bind import Bind
+from limpet.commands import Commands
 from limpet.errors import ImplausibleEpoch
 from limpet.executors.simple import run
 from limpet.policy import NONE, Policy

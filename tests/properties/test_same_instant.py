@@ -10,7 +10,8 @@ from threading import Barrier
 import pytest
 import redis
 
-from limpet.commands import Bind, Commands
+from limpet.bind import Bind
+from limpet.commands import Commands
 from limpet.executors.simple import run
 from limpet.policy import Policy
 from limpet.results import Resolution

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from limpet.commands import Answer
+from limpet.calls import Answer
 from limpet.errors import LimpetError, StaleFence
 
 from .answers import outcome, plain, plain_binding, round_up

@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet import scope
-from limpet.commands import FLAG_BIND, FLAG_DURABLE, FLAG_LOOK_UP, Bind, Commands, binding_of, read_binding
+from limpet.answers import binding_of, read_binding
+from limpet.bind import Bind
+from limpet.calls import FLAG_BIND, FLAG_DURABLE, FLAG_LOOK_UP
+from limpet.commands import Commands
 from limpet.errors import InvalidRequest, SchemaTooNew, StaleFence
 from limpet.policy import Policy
 from limpet.record import Record

@@ -16,8 +16,8 @@ from typing import IO, Final
 import msgspec
 import structlog
 
+from limpet.bind import Bind
 from limpet.clock import SystemClock
-from limpet.commands import Bind
 from limpet.coordinator import Limpet
 from limpet.demo.alone import Table
 from limpet.demo.protocol import (

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import hiredis
 
+from limpet.calls import Call
 from limpet.clock import SystemClock
-from limpet.commands import Call
 from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
 from limpet.executors.breaker import Breaker
 from limpet.executors.durable import Committed, GroupCommit, Promise

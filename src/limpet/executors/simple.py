@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from limpet.commands import Call
+from limpet.calls import Call
 from limpet.errors import error_for_word
 
 __all__ = ["run"]

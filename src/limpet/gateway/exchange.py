@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
+from limpet.bind import Bind
 from limpet.cache_bust import apply_to_body, marker_for
 from limpet.clock import Clock
-from limpet.commands import Bind
 from limpet.errors import InvalidRequest, LimpetError
 from limpet.gateway.client_side import ClientSide
 from limpet.gateway.control import Control

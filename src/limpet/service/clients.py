@@ -16,7 +16,7 @@ from limpet.service.logs import logger
 from limpet.service.problems import TooManyNamespaces
 
 if TYPE_CHECKING:
-    from limpet.commands import Bind
+    from limpet.bind import Bind
     from limpet.coordinator import Kind
     from limpet.health import Health
     from limpet.policy import Policy

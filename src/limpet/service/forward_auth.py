@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope, Send
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.errors import InvalidRequest, StaleFence, StoreUnavailable
 from limpet.gateway.control import Control, enter
 from limpet.gateway.identity import Sources, header_text

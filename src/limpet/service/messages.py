@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from limpet.commands import Bind
+from limpet.bind import Bind
 from limpet.policy import Policy
 
 __all__ = [
