@@ -7,11 +7,16 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from tests.support.leaks import immortal_keys
 from tests.support.servers import BINARIES, BINARY, Server, wait_until_async
 
 _names = itertools.count()
+
+# On a busy machine an example may take long for reasons that are none of its own.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")

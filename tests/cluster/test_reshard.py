@@ -125,7 +125,7 @@ def _lanes(client: Any, node: Server) -> list[Any]:
 
 async def test_a_node_that_forgot_its_scripts(cluster: Cluster, connect) -> None:
     """SCRIPT FLUSH on every node in the middle of use is not noticed by anybody, durable calls included."""
-    client = await connect(cluster.url)
+    client = await connect(cluster.url, deadline_ms=2000)
     made = [await client.resolve(f"k{i}", session_id="s") for i in range(9)]
     for node in cluster.primaries():
         node.do("SCRIPT", "FLUSH")

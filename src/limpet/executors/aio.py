@@ -19,7 +19,7 @@ from limpet.clock import SystemClock
 from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
 from limpet.executors.breaker import Breaker
 from limpet.executors.durable import Committed, GroupCommit, Promise
-from limpet.executors.lane import Lane, LaneLost, Unreachable
+from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
 from limpet.instruments import Instruments
@@ -207,12 +207,13 @@ class AsyncExecutor:
         self.metrics.store_error("noscript")
         wanted = [call.script, *(script(name) for name in NAMES)]
         texts = dict.fromkeys(each.variant(self.flags_known)[1] for each in wanted)
-        futures = [lane.send(("SCRIPT", "LOAD", text), deadline) for text in texts]
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        if isinstance(results[0], BaseException):
-            if isinstance(results[0], hiredis.ReplyError):
-                raise self._refusal(str(results[0]))
-            raise results[0]
+        first, *rest = [lane.send(("SCRIPT", "LOAD", text), deadline) for text in texts]
+        for future in rest:  # whatever is sent on this lane from here on comes after them
+            future.add_done_callback(unheeded)
+        try:
+            await first
+        except hiredis.ReplyError as error:
+            raise self._refusal(str(error)) from error
 
     def _refusal(self, message: str) -> LimpetError:
         typed = error_for_word(message)

@@ -22,7 +22,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 from limpet.errors import StoreUnavailable
 from limpet.executors.breaker import Breaker
 
-__all__ = ["Check", "Connector", "Lane", "LaneLost", "ReplyError", "Unreachable"]
+__all__ = ["Check", "Connector", "Lane", "LaneLost", "ReplyError", "Unreachable", "unheeded"]
 
 ReplyError = hiredis.ReplyError
 Connector = Callable[[], AbstractConnection]
@@ -138,7 +138,7 @@ class Lane(asyncio.Protocol):
 
     def send_asking(self, command: tuple[Any, ...], deadline: float) -> asyncio.Future[Any]:
         """The same behind an ASKING, with nothing in between: how a slot's next owner is asked while the slot moves."""
-        self.send(("ASKING",), deadline).add_done_callback(_seen)
+        self.send(("ASKING",), deadline).add_done_callback(unheeded)
         return self.send(command, deadline)
 
     async def room(self, deadline: float) -> None:
@@ -245,7 +245,7 @@ class Lane(asyncio.Protocol):
         return self._closed
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def unheeded(future: asyncio.Future[Any]) -> None:
     """Marks a reply that nobody awaits as looked at."""
     if not future.cancelled():
         future.exception()
