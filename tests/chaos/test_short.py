@@ -21,7 +21,7 @@ async def test_standalone(tmp_path: Path, torment: Torment) -> None:
 
 async def test_cluster(tmp_path: Path, torment: Torment) -> None:
     """A cluster whose primaries die and are replaced keeps what it answered durable."""
-    report = await torment(Cluster(tmp_path / "rig"), faults.CLUSTER, 15, calm_s=(0.5, 1.5))
+    report = await torment(Cluster(tmp_path / "rig"), faults.CLUSTER, 12, calm_s=(0.5, 1.5))
     assert report.verdict.sound
     assert report.calls > 300
     assert report.faults
