@@ -1,4 +1,5 @@
--- worker_mark: a worker is to be drained, or no longer, or is taken out. Idempotent.
+-- worker_mark: a worker is to be drained, or no longer, or is taken out. Idempotent. `draining` is the time since which it is
+-- drained, so that whoever drains knows when no replica proposes it any more.
 --
 -- KEYS[1] -> limpet:{<ns>}:workers (hash: worker -> state)
 -- --
@@ -26,7 +27,7 @@ local state = cmsgpack.unpack(stored)
 if verb == 'remove' then
   redis.call('HDEL', workers_key, worker)
 else
-  state[7] = verb == 'drain' and 1 or 0
+  state[7] = verb ~= 'drain' and 0 or state[7] ~= 0 and state[7] or now
   stored = cmsgpack.pack(state)
   redis.call('HSET', workers_key, worker, stored)
 end

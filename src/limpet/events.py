@@ -33,7 +33,10 @@ QUEUE: Final = 1024
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
-    """``kind``: advance, suspend, forget, bind, rebind, release, or a worker's change. ``digest`` stands for the key."""
+    """``kind``: advance, suspend, forget, bind, rebind, release; ``worker`` for a worker's change (``reason`` says which);
+    ``drain`` for the progress of a drain (``epoch`` bindings moved, ``fence`` left, ``reason`` the share done, or may_stop);
+    ``gap`` to the readers of a stream when the subscription was down, so that events may be missing. ``digest`` stands for the
+    key."""
 
     kind: str
     domain: str
@@ -44,6 +47,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
+_GAP: Final = Event("gap", "", "", 0, 0, "", "")
 _decode: Final = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -136,6 +140,9 @@ class EventHub:
             listener(event)
         for watch in self.watches.get((event.domain, event.digest), ()):
             watch.wake()
+        self._queue(event)
+
+    def _queue(self, event: Event) -> None:
         for queue in list(self._queues):
             if queue.qsize() >= QUEUE:
                 self._queues.discard(queue)
@@ -184,6 +191,8 @@ class EventHub:
 
     def _came_up(self) -> None:
         self.up = True
+        if self._first.is_set():
+            self._queue(_GAP)
         self._first.set()
         for tell in self.on_up:
             tell()
@@ -200,13 +209,16 @@ class EventHub:
         self.emit(event)
 
     async def close(self) -> None:
-        """Unsubscribes and ends every stream."""
+        """Unsubscribes, ends every stream, and wakes whoever watches."""
         if self._task is not None:
             # Again until it ends: redis-py takes a cancellation that meets a timeout of its own for that timeout.
             while not self._task.done():
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=0.1)
             self._task = None
+        for group in list(self.watches.values()):
+            for watch in list(group):
+                watch.wake()
         for queue in list(self._queues):
             self._queues.discard(queue)
             while queue.qsize() > QUEUE:

@@ -187,8 +187,8 @@ class Plumbing:
             await self._registry.close()
             self._registry = None
         if self._hub is not None:
-            await self._hub.close()
-            self._hub = None
+            hub, self._hub = self._hub, None
+            await hub.close()
         executor, self._executor = self._executor, None
         self._verified = False
         if executor is not None:

@@ -70,7 +70,7 @@ class Registry:
         return self.snapshot is not None
 
     def on_event(self, event: Event) -> None:
-        """A worker changed: look again at once. A binding came or went at another replica: count it meanwhile."""
+        """A worker changed: look again at once. What others bind meanwhile shows in the next count."""
         if event.kind == "worker":
             self._wake.set()
 

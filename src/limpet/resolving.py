@@ -293,9 +293,10 @@ class Resolving(Placing):
         have died, and when the subscription comes (back) up, since an event may have been missed."""
         until = self._monotonic() + wait_s
         self._prepare()
-        assert self._hub is not None
-        self._hub.start()
-        with self._hub.watch(target.domain, target.digest) as watch:
+        hub = self._hub
+        assert hub is not None
+        hub.start()
+        with hub.watch(target.domain, target.digest) as watch:
             while True:
                 watch.clear()
                 answer = await ask()
@@ -304,6 +305,8 @@ class Resolving(Placing):
                 if binding is None or binding.action != "wait" or left <= 0:
                     return answer
                 await watch.wait(min(left, binding.retry_after_ms / 1000))
+                if self._hub is not hub:
+                    return answer  # the client was closed meanwhile, and asking again would open it again
 
     def _degraded(self, key: str | None, session_id: str, error: StoreUnavailable) -> Resolution:
         self._instruments.degraded()

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import msgspec
+import structlog
 
 from limpet.bind import MAX_CLAIM_TTL_MS
-from limpet.errors import InvalidRequest
+from limpet.errors import InvalidRequest, StoreUnavailable
 from limpet.maintenance import Drained
 from limpet.plumbing import Plumbing
 from limpet.validate import check_int, check_text
 from limpet.workers import HEARTBEAT_TTL_MS, Worker
 
-__all__ = ["WorkerCalls"]
+__all__ = ["SETTLE_S", "WorkerCalls"]
+
+log = structlog.get_logger("limpet")
 
 MAX_LABELS: Final = 32
+SETTLE_S: Final = 2.0
+"""After this long every replica has heard of a mark (it looks at least once a second), and what it proposed before is claimed."""
+TELL_EVERY_S: Final = 0.25
 
 
 class WorkerCalls(Plumbing):
@@ -73,12 +80,34 @@ class WorkerCalls(Plumbing):
 
     async def drain(self, worker: str) -> AsyncIterator[Drained]:
         """Marks the worker as draining and takes its bindings off it in bounded batches; yields the progress of one pass, last
-        with ``may_stop`` where nothing is left. Resumable: what is left shows in the store. Raises UnknownWorker,
-        StoreUnavailable."""
-        await self.mark_draining(worker)
-        maintenance = await self._maintenance()
-        async for progress in maintenance.drain(worker, self.commands.keyspace.events):
-            yield progress
+        with ``may_stop`` where nothing is left. Every replica hears of the progress (event ``drain``). Resumable: what is left
+        shows in the store.
+
+        ``may_stop`` is said only of a pass that began :data:`SETTLE_S` after the mark: until then a replica that has not heard
+        of it may still propose the worker. A pass that finds nothing left earlier is followed by one that looks again. Whoever
+        names the worker as a candidate of their own can bind to it at any time; that is not ours to promise.
+
+        Raises UnknownWorker, StoreUnavailable.
+        """
+        marked = await self.mark_draining(worker)
+        settled_at = self._monotonic() + SETTLE_S - (marked.draining_for_ms or 0) / 1000
+        maintenance, tell = await self._maintenance(), _Teller(self)
+        moved = 0
+        while True:
+            began = self._monotonic()
+            async for progress in maintenance.drain(worker, self.commands.keyspace.events):
+                last = msgspec.structs.replace(progress, moved=moved + progress.moved)
+                if not last.may_stop:
+                    await tell(last)
+                    yield last
+            if not last.may_stop:
+                return
+            if began >= settled_at:
+                break
+            moved = last.moved
+            await asyncio.sleep(max(0.0, settled_at - self._monotonic()))
+        await tell(last)
+        yield last
 
     async def workers(self, *, counts: bool = False) -> list[Worker]:
         """Every registered worker; with ``counts`` how many live bindings each has, counted in the store."""
@@ -88,3 +117,26 @@ class WorkerCalls(Plumbing):
             return listed
         loads = await self.bindings_by_worker()
         return [msgspec.structs.replace(each, bindings=loads.get(each.worker, 0)) for each in listed]
+
+
+class _Teller:
+    """Tells all replicas of a drain's progress, a few times a second. That is news, not truth: what is left shows in the store."""
+
+    def __init__(self, plumbing: Plumbing) -> None:
+        self._plumbing = plumbing
+        self._again_at = 0.0
+
+    async def __call__(self, drained: Drained) -> None:
+        """One state of the drain."""
+        plumbing = self._plumbing
+        now = plumbing._monotonic()
+        if now < self._again_at and drained.done < 1:
+            return
+        self._again_at = now + TELL_EVERY_S
+        space = plumbing.commands.keyspace
+        how = "may_stop" if drained.may_stop else f"{drained.done:.3f}"
+        payload = msgspec.msgpack.encode(("drain", "work", "", drained.moved, drained.left, drained.worker, how))
+        try:
+            await plumbing.executor.command("PUBLISH", space.events, payload, timeout_s=plumbing.settings.deadline_ms / 1000)
+        except StoreUnavailable:
+            log.debug("drain_untold", worker=drained.worker)

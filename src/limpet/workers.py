@@ -19,7 +19,8 @@ MAX_WORKERS: Final = 10_000
 class Worker(msgspec.Struct, frozen=True):
     """A registered worker. ``state``: ``live``, ``draining``, or ``gone`` (its heartbeat is older than its ttl; a ``ttl_ms`` of
     0 is a static worker's, which is never gone by itself). ``since_ms``: Unix time at which this incarnation came. ``bindings``:
-    live claims and bindings, as last counted; None where nobody has counted."""
+    live claims and bindings, as last counted; None where nobody has counted. ``draining_for_ms``: since when it is
+    drained, None when it is not."""
 
     worker: str
     pool: str
@@ -32,6 +33,7 @@ class Worker(msgspec.Struct, frozen=True):
     since_ms: int
     heartbeat_age_ms: int
     bindings: int | None = None
+    draining_for_ms: int | None = None
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -79,6 +81,7 @@ def _worker(name: str, raw: bytes, now: int) -> Worker:
         "gone" if gone else "draining" if state.draining else "live",
         tick_to_unix_ms(state.since),
         age // 1000,
+        draining_for_ms=max(0, now - state.draining) // 1000 if state.draining else None,
     )
 
 

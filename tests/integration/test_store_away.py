@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import redis
 
-from limpet import Limpet, StoreUnavailable, scope
+from limpet import Advanced, Limpet, Resolution, StoreUnavailable, scope
 from limpet.errors import NotDurable
 
 DEADLINE_S = 0.25
@@ -188,3 +188,19 @@ async def test_a_fork_and_its_parent_share_one_deadline(fresh_server) -> None:
                 assert turn.scope == scope.physical("f")
         finally:
             server.resume()
+
+
+async def test_closing_amid_calls_leaves_nothing_open(store_url: str) -> None:
+    """Calls and waits in flight end soon after the close, none hangs, and no connection is opened behind its back."""
+    client = Limpet.connect(store_url)
+    await client.open()
+    calls = [asyncio.create_task(client.resolve(f"k{n}", session_id="s", bind=True)) for n in range(100)]
+    calls += [asyncio.create_task(client.resolve("same", session_id="s", bind={"wait_ms": 20_000})) for _ in range(20)]
+    calls += [asyncio.create_task(client.advance(f"k{n}", "new")) for n in range(20)]
+    await calls[0]
+    await client.close()
+    ended = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+    assert {type(each) for each in ended} <= {Resolution, Advanced, StoreUnavailable}
+    await client.close()
+    with redis.Redis.from_url(store_url) as store:
+        assert [each["name"] for each in store.client_list() if each["name"] == "limpet"] == []

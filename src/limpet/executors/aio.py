@@ -69,6 +69,7 @@ class AsyncExecutor:
         self._loop = asyncio.get_running_loop()
         self._monotonic = SystemClock().monotonic  # uvloop's own time has the resolution of a millisecond
         self.flags_known = False
+        self._closed = False
         self.replicas_seen = topology.replicas_expected
         self._commits: WeakKeyDictionary[Lane, GroupCommit] = WeakKeyDictionary()
         self._loading: WeakKeyDictionary[Lane, asyncio.Task[None]] = WeakKeyDictionary()
@@ -152,6 +153,8 @@ class AsyncExecutor:
         key, backoff = call.keys[0], BACKOFF_S
         again, detours = False, 0
         while True:
+            if self._closed:
+                raise StoreUnavailable("The client was closed while the call was under way; whether it took effect is unknown.")
             again = again or isinstance(error, LaneLost)
             detour: Lane | None = None
             asking = False
@@ -225,21 +228,21 @@ class AsyncExecutor:
             return StoreUnavailable(_REFUSALS[word])
         return StoreCorrupt(f"A script failed in the store, which it never should: {message}")
 
-    async def command(self, *words: str | int, timeout_s: float, key: str = "") -> Any:
+    async def command(self, verb: str, *words: str | int | bytes, timeout_s: float, key: str = "") -> Any:
         """One plain command that may be repeated (INFO, TIME ...) to the node of ``key``; "" for any primary.
 
         Raises StoreUnavailable, also when the node refuses it.
         """
-        call = _Words((key,), words)
+        call = _Words((key,), (verb, *words))
         try:
             return await self._persist(call, self._loop.time() + timeout_s, "shared", _plain)
         except StoreUnavailable:
             self.topology.suspect(key)
             raise
         except LimpetError as error:
-            raise StoreUnavailable(f"The store refuses {words[0]}: {error.__cause__ or error}.") from error
+            raise StoreUnavailable(f"The store refuses {verb}: {error.__cause__ or error}.") from error
 
-    async def ask_all(self, *words: str | int, timeout_s: float) -> dict[str, Any]:
+    async def ask_all(self, verb: str, *words: str | int, timeout_s: float) -> dict[str, Any]:
         """The same, to every primary at once: what each that answered said, by its text in :meth:`Topology.primaries`.
 
         Raises StoreUnavailable when none did.
@@ -248,7 +251,7 @@ class AsyncExecutor:
             # Perhaps a cluster whose map has not been read yet; one answer later it has been.
             await self.topology.connect("", "shared", timeout_s)
         keys = self.topology.primaries()
-        asked = (self.command(*words, timeout_s=timeout_s, key=key) for key in keys)
+        asked = (self.command(verb, *words, timeout_s=timeout_s, key=key) for key in keys)
         replies = await asyncio.gather(*asked, return_exceptions=True)
         answered: dict[str, Any] = {}
         for key, reply in zip(keys, replies, strict=True):
@@ -294,7 +297,8 @@ class AsyncExecutor:
         return self._monotonic() - began
 
     async def close(self) -> None:
-        """Closes every lane."""
+        """Closes every lane. Calls in flight get StoreUnavailable, and connect to nothing any more."""
+        self._closed = True
         await self.topology.close()
 
 
@@ -302,9 +306,9 @@ class _Words(NamedTuple):
     """A plain command, where a script call is expected."""
 
     keys: tuple[str]
-    words: tuple[str | int, ...]
+    words: tuple[str | int | bytes, ...]
 
-    def command(self, *, flags_known: bool = False, again: bool = False) -> tuple[str | int, ...]:
+    def command(self, *, flags_known: bool = False, again: bool = False) -> tuple[str | int | bytes, ...]:
         """What goes on the wire."""
         return self.words
 
