@@ -190,9 +190,10 @@ async def test_a_fork_and_its_parent_share_one_deadline(fresh_server) -> None:
             server.resume()
 
 
-async def test_closing_amid_calls_leaves_nothing_open(store_url: str) -> None:
+async def test_closing_amid_calls_leaves_nothing_open(fresh_server) -> None:
     """Calls and waits in flight end soon after the close, none hangs, and no connection is opened behind its back."""
-    client = Limpet.connect(store_url)
+    server = fresh_server()
+    client = Limpet.connect(server.url)
     await client.open()
     calls = [asyncio.create_task(client.resolve(f"k{n}", session_id="s", bind=True)) for n in range(100)]
     calls += [asyncio.create_task(client.resolve("same", session_id="s", bind={"wait_ms": 20_000})) for _ in range(20)]
@@ -202,5 +203,5 @@ async def test_closing_amid_calls_leaves_nothing_open(store_url: str) -> None:
     ended = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
     assert {type(each) for each in ended} <= {Resolution, Advanced, StoreUnavailable}
     await client.close()
-    with redis.Redis.from_url(store_url) as store:
+    with redis.Redis.from_url(server.url) as store:
         assert [each["name"] for each in store.client_list() if each["name"] == "limpet"] == []
