@@ -120,7 +120,7 @@ class WorkerCalls(Plumbing):
 
 
 class _Teller:
-    """Tells all replicas of a drain's progress, a few times a second. That is news, not truth: what is left shows in the store."""
+    """Tells all replicas of a drain's progress, a few times a second. News, not truth: what is left shows in the store."""
 
     def __init__(self, plumbing: Plumbing) -> None:
         self._plumbing = plumbing

@@ -51,6 +51,7 @@ _REFUSALS: Final = {
 Send = Callable[[Lane, tuple[Any, ...], float, bool], asyncio.Future[Any]]
 MAX_DETOURS: Final = 5
 """Redirections that one call follows at once; after that it pauses first, since two nodes may point at each other for a while."""
+_UNREACHED: Final = "The store could not be reached within the deadline; retry with the same request id."
 BACKOFF_S: Final = 0.01
 MAX_BACKOFF_S: Final = 0.25
 
@@ -186,15 +187,14 @@ class AsyncExecutor:
                 return await send(lane, call.command(flags_known=self.flags_known, again=again), deadline, asking)
             except (LaneLost, Unreachable, hiredis.ReplyError) as failure:
                 if isinstance(failure, Unreachable) and self._loop.time() >= deadline:
-                    raise (error if isinstance(error, Unreachable) else failure) from None  # the earlier one knows why
+                    earlier = error if isinstance(error, Unreachable) else failure  # it knows why
+                    raise StoreUnavailable(f"{_UNREACHED} {earlier}") from earlier
                 error = failure
 
     async def _pause(self, seconds: float, deadline: float, error: Exception) -> None:
         if self._loop.time() + seconds >= deadline:
             why = f" {error}" if isinstance(error, Unreachable) else ""
-            raise StoreUnavailable(
-                f"The store could not be reached within the deadline; retry with the same request id.{why}"
-            ) from error
+            raise StoreUnavailable(f"{_UNREACHED}{why}") from error
         await asyncio.sleep(seconds)
 
     async def _loaded(self, call: Call[Any], lane: Lane, deadline: float) -> None:
