@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from limpet.keys import Keyspace, digest, keyspace
 from limpet.policy import NONE, Policy
 from limpet.record import Record, decode_record, split_reply
 from limpet.results import Advanced, Binding, Forgotten, Reset, Resolution, Suspended
+from limpet.schema import NEW_NAMESPACE
 from limpet.scripts import script
 from limpet.workers import MAX_WORKERS, Snapshot, Worker, read_list, read_worker
 
@@ -50,6 +52,7 @@ class Commands:
         retention_ms: how long a record outlives its last activity.
         bind_ttl_ms, claim_ttl_ms: the defaults of the calls that name none.
         holder: who makes claims by default.
+        writes: the schema that ``config`` in the store lets us write.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Commands:
         bind_ttl_ms: int = 300_000,
         claim_ttl_ms: int = 10_000,
         holder: str = "limpet",
+        writes: int = NEW_NAMESPACE,
     ) -> None:
         self.namespace = namespace
         self.secret = scope_secret
@@ -72,8 +76,10 @@ class Commands:
         self.bind_ttl_ms = bind_ttl_ms
         self.claim_ttl_ms = claim_ttl_ms
         self.holder = holder
+        self.writes = writes
+        self._script = partial(script, writes=writes)
         self._channel = self.keyspace.events
-        self._resolve = script("conversation_resolve")
+        self._resolve = self._script("conversation_resolve")
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -258,7 +264,7 @@ class Commands:
             return Answer(result, epoch=record.epoch, fence=body.fence)
 
         args = (struct.pack(">Q", now_us),)
-        return Call(script("conversation_peek"), self._keys(target, clock=False, bound=False), args, parse)
+        return Call(self._script("conversation_peek"), self._keys(target, clock=False, bound=False), args, parse)
 
     # -- the host's own decisions --------------------------------------------------------------------------------------
 
@@ -286,7 +292,7 @@ class Commands:
             return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
 
         args = self._packed(now_us, request_id, self._channel, self.retention_ms, reason, expected_epoch, durable)
-        return Call(script("conversation_advance"), self._keys(target), args, parse)
+        return Call(self._script("conversation_advance"), self._keys(target), args, parse)
 
     def suspend(self, target: Target, *, window_ms: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
         """The next turn resets, or resumes within the window. The answer's result is a Suspended."""
@@ -297,7 +303,7 @@ class Commands:
             return Answer(Suspended(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
 
         args = self._packed(now_us, request_id, self._channel, window_ms * 1000)
-        return Call(script("conversation_suspend"), self._keys(target, clock=False, bound=False), args, parse)
+        return Call(self._script("conversation_suspend"), self._keys(target, clock=False, bound=False), args, parse)
 
     def forget(self, target: Target, *, expected_epoch: int = 0, request_id: str = "", now_us: int = 0) -> Call[Answer]:
         """The record goes. The answer's result is a Forgotten."""
@@ -308,7 +314,7 @@ class Commands:
             return Answer(Forgotten(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
 
         args = self._packed(now_us, request_id, self._channel, expected_epoch)
-        return Call(script("conversation_forget"), self._keys(target), args, parse)
+        return Call(self._script("conversation_forget"), self._keys(target), args, parse)
 
     # -- the binding ---------------------------------------------------------------------------------------------------
 
@@ -390,12 +396,12 @@ class Commands:
         def parse(reply: bytes) -> Answer:
             return read_binding(name, fence, self.granularity_us, reply)
 
-        return Call(script(name), self._keys(target, clock=clock), args, parse)
+        return Call(self._script(name), self._keys(target, clock=clock), args, parse)
 
     def touch(self, target: Target, epoch: int, *, age_us: int, ttl_ms: int = 0, now_us: int = 0) -> Call[bool]:
         """Writes an activity behind that the memo answered ``age_us`` ago; ``ttl_ms`` slides a binding, 0 does not."""
         args = self._packed(now_us, epoch, age_us, ttl_ms * 1000)
-        return Call(script("conversation_touch"), self._keys(target, clock=False), args, bool)
+        return Call(self._script("conversation_touch"), self._keys(target, clock=False), args, bool)
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
@@ -425,30 +431,30 @@ class Commands:
 
     def _worker_call(self, name: str, worker: str, args: bytes, now_us: int) -> Call[Worker]:
         head = struct.pack(">Q", now_us)
-        return Call(script(name), (self.keyspace.workers,), (head + args,), lambda reply: read_worker(worker, reply))
+        return Call(self._script(name), (self.keyspace.workers,), (head + args,), lambda reply: read_worker(worker, reply))
 
     def workers(self, *, now_us: int = 0) -> Call[Snapshot]:
         """Every worker."""
-        return Call(script("worker_list"), (self.keyspace.workers,), (struct.pack(">Q", now_us),), read_list)
+        return Call(self._script("worker_list"), (self.keyspace.workers,), (struct.pack(">Q", now_us),), read_list)
 
     # -- response chains -----------------------------------------------------------------------------------------------
 
     def link_response(self, response_id: str, key: str) -> Call[bool]:
         """A response belongs to the conversation ``key``, for a day."""
         name = self.keyspace.resp(digest(response_id))
-        return Call(script("response_link"), (name,), (key, RESPONSE_TTL_MS), bool)
+        return Call(self._script("response_link"), (name,), (key, RESPONSE_TTL_MS), bool)
 
     def find_response(self, response_id: str) -> Call[str | None]:
         """The conversation key of a response, or None."""
         name = self.keyspace.resp(digest(response_id))
-        return Call(script("response_find"), (name,), (), lambda reply: reply.decode() if reply else None)
+        return Call(self._script("response_find"), (name,), (), lambda reply: reply.decode() if reply else None)
 
     # -- durability ----------------------------------------------------------------------------------------------------
 
     def rewrite(self, target: Target, epoch: int, fence: int) -> Call[bool]:
         """Stores the record again, if it is still that of this epoch and fence, so that a WAIT covers it."""
         keys = self._keys(target, clock=False, bound=False)
-        return Call(script("record_rewrite"), keys, (epoch, fence), bool)
+        return Call(self._script("record_rewrite"), keys, (epoch, fence), bool)
 
 
 def _tick(instant: datetime) -> int:

@@ -54,13 +54,15 @@ class Maintenance:
         keyspace: whose partitions.
         granularity_us: of the namespace.
         timeout_s: of each single call.
+        writes: the schema that records are written in.
     """
 
-    def __init__(self, executor: AsyncExecutor, keyspace: Keyspace, granularity_us: int, timeout_s: float) -> None:
+    def __init__(self, executor: AsyncExecutor, keyspace: Keyspace, granularity_us: int, timeout_s: float, writes: int) -> None:
         self._executor = executor
         self._keyspace = keyspace
         self._granularity_us = granularity_us
         self._timeout_s = timeout_s
+        self._writes = writes
 
     async def _now(self, key: str) -> int:
         """The clock of the node that holds a key, in ticks."""
@@ -85,6 +87,7 @@ class Maintenance:
 
     async def _prune(self, bound: str) -> int:
         removed = offset = 0
+        before: list[bytes] = []
         now = await self._now(bound)
         head = struct.pack(">QQ", 0, self._granularity_us)
         while True:
@@ -104,10 +107,12 @@ class Maintenance:
             call = Call(script("binding_prune"), (bound, *self._records(bound, members)), (head, *members), int)
             gone = await self._executor.run(call, self._timeout_s)
             removed += gone
-            # What lives on was given a later score and left the range; what is left in it was neither: go past it.
             if len(members) < STEP:
                 return removed
-            offset += 0 if gone else STEP
+            # What lives on was given a later score, and left the range as what was taken out did. A page that comes again whole
+            # is of records that cannot be read: go past it.
+            offset += STEP if members == before else 0
+            before = members
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +166,8 @@ class Maintenance:
             gone = 0
             for start in range(0, len(ours), DRAIN_STEP):
                 members = ours[start : start + DRAIN_STEP]
-                call = Call(script("binding_drain"), (bound, *self._records(bound, members)), (head, *members), tuple)
+                keys = (bound, *self._records(bound, members))
+                call = Call(script("binding_drain", self._writes), keys, (head, *members), tuple)
                 step_moved, step_left = await self._executor.run(call, self._timeout_s)
                 moved, left, gone = moved + step_moved, left + step_left, gone + len(members) - step_left
             if len(page) < PAGE:

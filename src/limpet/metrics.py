@@ -8,7 +8,7 @@ hit and an increment. With several worker processes the parent sets ``PROMETHEUS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -44,6 +44,7 @@ KNOWN_REASONS: Final = frozenset(
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _OTHER: Final = "other"
+WORKER_STATES: Final = ("live", "draining", "gone")
 
 Inc = Callable[[], None]
 Observe = Callable[[float], None]
@@ -162,16 +163,29 @@ class Metrics:
         """Record the size of one write."""
         self._sizes(n)
 
-    def render(self, bindings: Mapping[str, int] | None = None) -> bytes:
-        """The exposition text. ``bindings`` (worker -> live bindings) comes from the store, so it is the same whichever
-        process answers; None leaves that metric out."""
+    @property
+    def shared(self) -> bool:
+        """Whether several processes count together."""
+        return bool(os.environ.get(MULTIPROC))
+
+    def families(self) -> Iterable[Metric]:
+        """What is counted by now, summed over the processes that count together."""
+        return self._counted().collect()
+
+    def _counted(self) -> CollectorRegistry:
         directory = os.environ.get(MULTIPROC)
         registry = CollectorRegistry()
         if directory:
             MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
         else:
             registry.register(_Copy(self.registry))
-        registry.register(_Now(bindings))
+        return registry
+
+    def render(self, bindings: Mapping[str, int] | None = None, workers: Mapping[str, int] | None = None) -> bytes:
+        """The exposition text. ``bindings`` (worker -> live bindings) and ``workers`` (state -> workers) come from the store, so
+        they are the same whichever process answers; None leaves that metric out."""
+        registry = self._counted()
+        registry.register(_Now(bindings, workers))
         return generate_latest(registry)
 
 
@@ -191,14 +205,20 @@ class _Copy(Collector):
 class _Now(Collector):
     """What holds at the moment of the scrape and belongs to no process."""
 
-    def __init__(self, bindings: Mapping[str, int] | None) -> None:
+    def __init__(self, bindings: Mapping[str, int] | None, workers: Mapping[str, int] | None) -> None:
         self._bindings = bindings
+        self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
-        """``limpet_build_info`` and ``limpet_bindings``."""
+        """``limpet_build_info``, ``limpet_workers`` and ``limpet_bindings``."""
         info = GaugeMetricFamily("limpet_build_info", "Always 1; the labels say what runs.", labels=("version",))
         info.add_metric((version("limpet"),), 1)
         yield info
+        if self._workers is not None:
+            states = GaugeMetricFamily("limpet_workers", "Registered workers.", labels=("state",))
+            for state in WORKER_STATES:
+                states.add_metric((state,), self._workers.get(state, 0))
+            yield states
         if self._bindings is None:
             return
         ranked = sorted(self._bindings.items(), key=lambda item: (-item[1], item[0]))

@@ -18,7 +18,7 @@ from limpet.calls import Answer, Call, Target
 from limpet.client_settings import Settings
 from limpet.clock import Clock, SystemClock
 from limpet.commands import Commands
-from limpet.errors import InvalidRequest, NotDurable, StoreMismatch, StoreUnavailable
+from limpet.errors import InvalidRequest, LimpetError, NotDurable, StoreUnavailable
 from limpet.events import Event, EventHub
 from limpet.executors.aio import AsyncExecutor
 from limpet.executors.durable import Promise
@@ -29,17 +29,18 @@ from limpet.maintenance import Maintenance
 from limpet.memo import Memo, MemoEntry
 from limpet.memory import EpochMemory
 from limpet.quick import QuickPath
-from limpet.record import SCHEMA
 from limpet.registry import Registry
+from limpet.schema import NEW_NAMESPACE, Config, read_config
 from limpet.scripts import script
+from limpet.validate import check_text
 
 __all__ = ["Plumbing"]
 
 log = structlog.get_logger("limpet")
 T = TypeVar("T")
 
-REPLICAS_EVERY_S: Final = 5.0
-"""How often replicas are counted, where their number matters."""
+WATCH_EVERY_S: Final = 5.0
+"""How often replicas are counted, where their number matters, and ``config`` is read again."""
 
 
 class Plumbing:
@@ -73,7 +74,7 @@ class Plumbing:
         self._registry: Registry | None = None
         self._watching: asyncio.Task[None] | None = None
         self._touches: set[asyncio.Task[None]] = set()
-        self.commands = self._make_commands(settings.partitions, settings.touch_granularity_ms)
+        self.commands = self._make_commands(Config(NEW_NAMESPACE, settings.partitions, settings.touch_granularity_ms))
         self._quick = QuickPath(self.commands)
 
     @classmethod
@@ -88,13 +89,14 @@ class Plumbing:
             raise InvalidRequest(f"{error}.") from None
         return cls(url, chosen, clock=clock, instruments=instruments)
 
-    def _make_commands(self, partitions: int, granularity_ms: int) -> Commands:
+    def _make_commands(self, config: Config) -> Commands:
         settings = self.settings
         return Commands(
             namespace=settings.namespace,
-            partitions=partitions,
+            partitions=config.partitions,
             scope_secret=settings.scope_secret,
-            granularity_ms=granularity_ms,
+            granularity_ms=config.granularity_ms,
+            writes=config.schema,
             retention_ms=int(settings.retention_s * 1000),
             bind_ttl_ms=settings.bind_ttl_ms,
             claim_ttl_ms=settings.claim_ttl_ms,
@@ -137,41 +139,36 @@ class Plumbing:
         async with self._verifying:
             if self._verified:
                 return
-            space = self.commands.keyspace
             settings = self.settings
-            call = Call(
-                script("config_open"),
-                (space.config,),
-                (SCHEMA, settings.partitions, settings.touch_granularity_ms),
-                _read_config,
-            )
-            left = deadline - self._monotonic()
-            schema, partitions, granularity_ms = await executor.run(call, max(left, 0.001))
-            if schema != SCHEMA:
-                raise StoreMismatch(
-                    f"The store holds schema {schema} for namespace {settings.namespace} and this release uses {SCHEMA}; "
-                    "run the release that the store was written by, or upgrade the namespace."
-                )
-            if partitions != settings.partitions:
-                raise StoreMismatch(
-                    f"Namespace {settings.namespace} has {partitions} partitions in the store and this replica is set to "
-                    f"{settings.partitions}; set LIMPET_PARTITIONS={partitions}, since the number cannot change."
-                )
-            if granularity_ms != settings.touch_granularity_ms:
+            config = await self._follow_config(executor, max(deadline - self._monotonic(), 0.001))
+            if config.granularity_ms != settings.touch_granularity_ms:
                 log.warning(
                     "config_wins",
                     setting="touch_granularity_ms",
-                    store=granularity_ms,
+                    store=config.granularity_ms,
                     here=settings.touch_granularity_ms,
                 )
-                self.commands = self._make_commands(partitions, granularity_ms)
-                self._quick = QuickPath(self.commands)
             await executor.learn_version(max(deadline - self._monotonic(), 0.001))
             if settings.durability in (None, "replica"):
                 await executor.count_replicas(max(deadline - self._monotonic(), 0.001))
-                if self._watching is None:
-                    self._watching = asyncio.get_running_loop().create_task(self._watch_replicas())
+            if self._watching is None:
+                self._watching = asyncio.get_running_loop().create_task(self._watch_store())
             self._verified = True
+
+    async def _follow_config(self, executor: AsyncExecutor, timeout_s: float) -> Config:
+        """What ``config`` holds, written where it is missing; from now on this client does as it says.
+
+        Raises StoreMismatch for what it must not touch, and StoreUnavailable.
+        """
+        settings, now = self.settings, self.commands
+        ours = (now.writes, settings.partitions, settings.touch_granularity_ms)
+        call = Call(script("config_open"), (now.keyspace.config,), ours, read_config)
+        config = await executor.run(call, timeout_s)
+        config.require(settings.namespace, settings.partitions)
+        if (config.schema, config.granularity_ms * 1000) != (now.writes, now.granularity_us):
+            self.commands = self._make_commands(config)
+            self._quick = QuickPath(self.commands)
+        return config
 
     async def close(self) -> None:
         """Writes what is still to be written behind, and closes every connection. May be called twice."""
@@ -295,14 +292,23 @@ class Plumbing:
             return Promise("replica", settings.durable_replicas or max(1, seen))
         return None
 
-    async def _watch_replicas(self) -> None:
-        """Replicas come and go; the most that were seen is what a decision waits for."""
+    async def _watch_store(self) -> None:
+        """Replicas come and go; the most that were seen is what a decision waits for. And ``config`` may permit a newer schema,
+        or be gone with the rest of the data."""
+        told = False
         while True:
-            await asyncio.sleep(REPLICAS_EVERY_S)
+            await asyncio.sleep(WATCH_EVERY_S)
             try:
-                await self.executor.count_replicas(self._deadline_s)
+                if self.settings.durability in (None, "replica"):
+                    await self.executor.count_replicas(self._deadline_s)
+                await self._follow_config(self.executor, self._deadline_s)
+                told = False
             except StoreUnavailable:
-                log.debug("replicas_unknown", namespace=self.namespace)
+                log.debug("store_not_seen", namespace=self.namespace)
+            except LimpetError as error:  # readiness fails by the same; what can be served meanwhile is
+                if not told:
+                    log.error("config_mismatch", namespace=self.namespace, error=str(error))
+                told = True
 
     def _note(self, target: Target, answer: Answer) -> None:
         if answer.behind:
@@ -351,6 +357,13 @@ class Plumbing:
         assert self._hub is not None
         return self._hub.stream()
 
+    async def read_record(self, key: str) -> tuple[str, bytes | None]:
+        """The digest of a key and its record as stored (see ``lua/README.md``); for people who look, not for decisions."""
+        target = self.commands.declared(check_text(key, "key"))
+        await self._verify(self._monotonic() + self._deadline_s)
+        name = self.commands.keyspace.record("conv", target.digest)
+        return target.digest, await self.executor.command("GET", name, timeout_s=self._deadline_s, key=name)
+
     async def prune(self) -> int:
         """Takes bindings that are over out of the store's index, in bounded steps; the number removed."""
         return await (await self._maintenance()).prune()
@@ -361,24 +374,28 @@ class Plumbing:
 
     async def _maintenance(self) -> Maintenance:
         await self._verify(self._monotonic() + self._deadline_s)
-        return Maintenance(self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0))
+        return Maintenance(
+            self.executor, self.commands.keyspace, self.commands.granularity_us, max(self._deadline_s, 2.0), self.commands.writes
+        )
 
     async def health(self, *, thorough: bool = False) -> Health:
         """Whether this replica can do its work: for readiness probes and, ``thorough``, for ``limpet doctor``. Never raises for a
         sick store."""
         deadline = self._monotonic() + max(self._deadline_s, 1.0)
+        trouble: LimpetError | None = None
+        executor = self._prepare()
         try:
-            await self._verify(deadline)
-        except (StoreUnavailable, StoreMismatch) as error:
-            return Health.failed(error)
-        left_s = max(deadline - self._monotonic(), 0.001)
-        space, promise = self.commands.keyspace, self._promise()
-        return await check_health(self._prepare(), space, left_s, clock=self._clock, promise=promise, thorough=thorough)
-
-
-def _read_config(reply: list[bytes]) -> tuple[int, int, int]:
-    try:
-        schema, partitions, granularity_ms = (int(value) for value in reply)
-    except ValueError:
-        raise StoreMismatch("The namespace's config in the store holds what is no number; mend or remove that hash.") from None
-    return schema, partitions, granularity_ms
+            if not thorough:  # doctor only looks: whoever opens a namespace first sets it up
+                await self._verify(deadline)
+        except LimpetError as error:
+            trouble = error
+        return await check_health(
+            executor,
+            self.commands,
+            self.settings,
+            max(deadline - self._monotonic(), 0.001),
+            clock=self._clock,
+            promise=self._promise,
+            thorough=thorough,
+            trouble=trouble,
+        )

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from limpet.errors import SchemaTooNew, StoreCorrupt
+from limpet.schema import NEWEST
 
-__all__ = ["BOUND", "CLAIMED", "SCHEMA", "UNBOUND", "Record", "decode_record", "split_reply"]
+__all__ = ["BOUND", "CLAIMED", "UNBOUND", "Record", "decode_record", "split_reply"]
 
-SCHEMA: Final = 1
 UNBOUND, CLAIMED, BOUND = 0, 1, 2
 
 _PREFIX: Final = struct.Struct(">BBxQxQxQxQxH")
@@ -52,8 +52,8 @@ class Record:
             schema, mark, self.last, self.due, self.epoch, self.keep_ms, size = _PREFIX.unpack_from(raw)
         except struct.error:
             raise StoreCorrupt("A record is shorter than its own prefix; delete that key or restore it.") from None
-        if schema > SCHEMA:
-            raise SchemaTooNew(f"A record has schema {schema} and this release reads up to {SCHEMA}; upgrade this replica.")
+        if schema > NEWEST:
+            raise SchemaTooNew(f"A record has schema {schema} and this release reads up to {NEWEST}; upgrade this replica.")
         self.state: int = mark & 7
         self.suspended = mark & 8 != 0
         self.forgotten = mark & 16 != 0
@@ -78,7 +78,7 @@ def decode_record(raw: bytes) -> Record | None:
 def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
     """(now, the record's bytes, the outcome). The outcome is None in the short forms: nothing was decided. In the shortest,
     the record alone, the time is not told (0), since it lies within one granularity of the last activity."""
-    if reply[0] == SCHEMA:
+    if reply[0] <= NEWEST:
         return 0, reply, None
     try:
         (now,) = _NOW.unpack_from(reply)

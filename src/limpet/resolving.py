@@ -17,8 +17,8 @@ from limpet.keys import digest
 from limpet.placing import Placing
 from limpet.policy import NONE, Policy
 from limpet.quick import Known
-from limpet.record import SCHEMA
 from limpet.results import Resolution
+from limpet.schema import NEWEST
 from limpet.validate import check_epoch, check_request_id, check_text
 
 __all__ = ["KINDS", "Kind", "Resolving"]
@@ -190,7 +190,7 @@ class Resolving(Placing):
             return same if same.session_id == session_id else msgspec.structs.replace(same, session_id=session_id)
         answer = self.commands.read_resolution(reply, known.target, session_id, bind is not None)
         resolution: Resolution = answer.result
-        if reply[0] == SCHEMA:
+        if reply[0] <= NEWEST:
             known.raw, known.resolution = reply, resolution
         if promise is not None and answer.decided:
             answer = await self._settle_durability(answer, known.target, promise, until - self._monotonic(), require_durable)

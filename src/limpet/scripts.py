@@ -14,7 +14,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-__all__ = ["NAMES", "Script", "assemble", "script", "scripts_root"]
+from limpet.schema import NEW_NAMESPACE, NEWEST, OLDEST
+
+__all__ = ["NAMES", "Script", "assemble", "every_script", "script", "scripts_root"]
 
 _INCLUDE = re.compile(r"^-- @include (?P<name>[a-z_]+)$", re.MULTILINE)
 
@@ -28,6 +30,7 @@ NAMES: tuple[str, ...] = (
     "binding_release",
     "binding_renew",
     "config_open",
+    "config_raise",
     "conversation_advance",
     "conversation_forget",
     "conversation_peek",
@@ -69,17 +72,20 @@ def scripts_root() -> Traversable:
     return Path(__file__).resolve().parents[2] / "lua"
 
 
-def assemble(name: str, root: Traversable | None = None) -> str:
+def assemble(name: str, root: Traversable | None = None, writes: int = NEW_NAMESPACE) -> str:
     """The text of a command with its includes in place, each once, where it is first asked for.
+
+    ``writes``: the schema in which it writes records. The writers of later schemas stand beside the first's, as
+    ``lib/<name>_<schema>.lua``, and which one is in the text is all the difference: nothing is decided while a script runs.
 
     Raises:
         ValueError: an include is missing, circular, or asked for twice by one file.
     """
     folder = scripts_root() if root is None else root
-    return _expand(folder, f"{name}.lua", done=set(), path=())
+    return _expand(folder, f"{name}.lua", writes, done=set(), path=())
 
 
-def _expand(folder: Traversable, file: str, *, done: set[str], path: tuple[str, ...]) -> str:
+def _expand(folder: Traversable, file: str, writes: int, *, done: set[str], path: tuple[str, ...]) -> str:
     source = folder.joinpath(*file.split("/"))
     if not source.is_file():
         raise ValueError(f"{path[-1] if path else 'a command'} includes {file}, which is not there.")
@@ -89,24 +95,36 @@ def _expand(folder: Traversable, file: str, *, done: set[str], path: tuple[str, 
         raise ValueError(f"{file} includes the same file twice.")
 
     def replace(match: re.Match[str]) -> str:
-        included = f"lib/{match['name']}.lua"
+        included = _shared(folder, match["name"], writes)
         if included in path or included == file:
             raise ValueError(f"{file} includes {included}, which includes it: a circle.")
         if included in done:
             return ""
         done.add(included)
-        return _expand(folder, included, done=done, path=(*path, file)).rstrip("\n")
+        return _expand(folder, included, writes, done=done, path=(*path, file)).rstrip("\n")
 
     return _INCLUDE.sub(replace, text)
 
 
+def _shared(folder: Traversable, name: str, writes: int) -> str:
+    later = (f"{name}_{schema}.lua" for schema in range(writes, 1, -1))
+    return "lib/" + next((file for file in later if folder.joinpath("lib", file).is_file()), f"{name}.lua")
+
+
 @cache
-def script(name: str) -> Script:
-    """The assembled command of that name; read and hashed once per process."""
-    text = assemble(name)
+def script(name: str, writes: int = NEW_NAMESPACE) -> Script:
+    """The assembled command of that name that writes records in that schema; read and hashed once per process."""
+    text = assemble(name, writes=writes)
     declared = re.search(r"^-- Flags -> (?P<flags>[a-z, -]+)$", text, re.MULTILINE)
     flagged = f"#!lua flags={declared['flags'].replace(' ', '')}\n{text}" if declared else text
     return Script(name, text, flagged, _sha1(text), _sha1(flagged))
+
+
+@cache
+def every_script() -> tuple[Script, ...]:
+    """All that this release may call, whatever schema ``config`` allows."""
+    found = (script(name, writes) for name in NAMES for writes in range(OLDEST, NEWEST + 1))
+    return tuple({each.sha: each for each in found}.values())
 
 
 def _sha1(text: str) -> str:

@@ -153,6 +153,8 @@ class Settings(BaseSettings):
     )
     debug_samples: int = Field(0, ge=0, le=10_000, description="Turns of each session to sample for debugging.")
     debug_chars: int = Field(0, ge=0, le=65_536, description="Characters of the body in a debug sample.")
+    quota_per_s: float = Field(0, ge=0, le=1e9, description="Requests a second of a namespace to a process; 0 is no bound.")
+    quota_burst: int = Field(0, ge=0, le=10**9, description="Requests that it may ask at once; 0 is what comes in a second.")
     tokens: tuple[Token, ...] = Field((), description='JSON: [{"sha256": "...", "namespace": "prod", "rights": ["resolve"]}].')
     metrics_token: SecretStr | None = Field(None, description="Bearer token that /metrics then asks for.")
     host: str = Field("127.0.0.1", description="Address to listen on.")

@@ -140,6 +140,7 @@ class Limpet:
     mark_draining = _blocking(coordinator.Limpet.mark_draining)
     undrain = _blocking(coordinator.Limpet.undrain)
     remove_worker = _blocking(coordinator.Limpet.remove_worker)
+    read_record = _blocking(coordinator.Limpet.read_record)
     prune = _blocking(coordinator.Limpet.prune)
     bindings_by_worker = _blocking(coordinator.Limpet.bindings_by_worker)
     health = _blocking(coordinator.Limpet.health)
@@ -155,9 +156,9 @@ class Limpet:
         """One turn as a context manager; see :meth:`limpet.coordinator.Limpet.turn`."""
         return Turn(self, self._client.turn(key, session_id=session_id, bind=bind, **options))
 
-    def drain(self, worker: str) -> Iterator[Drained]:
+    def drain(self, worker: str, *, resume: bool = False, moved: int = 0) -> Iterator[Drained]:
         """See :meth:`limpet.coordinator.Limpet.drain`."""
-        passing = self._client.drain(worker)
+        passing = self._client.drain(worker, resume=resume, moved=moved)
         while (progress := self._wait(_next(passing))) is not None:
             yield progress
 

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from limpet.bind import MAX_CLAIM_TTL_MS
-from limpet.errors import InvalidRequest, StoreUnavailable
+from limpet.errors import InvalidRequest, StoreUnavailable, UnknownWorker
 from limpet.maintenance import Drained
 from limpet.plumbing import Plumbing
 from limpet.validate import check_int, check_text
@@ -78,7 +78,7 @@ class WorkerCalls(Plumbing):
         """The worker is proposed no more, and its conversations are rebound in their next turns. Raises UnknownWorker."""
         return await self._run(self.commands.mark(check_text(worker, "worker"), "drain"))
 
-    async def drain(self, worker: str) -> AsyncIterator[Drained]:
+    async def drain(self, worker: str, *, resume: bool = False, moved: int = 0) -> AsyncIterator[Drained]:
         """Marks the worker as draining and takes its bindings off it in bounded batches; yields the progress of one pass, last
         with ``may_stop`` where nothing is left. Every replica hears of the progress (event ``drain``). Resumable: what is left
         shows in the store.
@@ -87,12 +87,16 @@ class WorkerCalls(Plumbing):
         of it may still propose the worker. A pass that finds nothing left earlier is followed by one that looks again. Whoever
         names the worker as a candidate of their own can bind to it at any time; that is not ours to promise.
 
+        With ``resume`` a worker that is not draining (undrained meanwhile, or another incarnation) is left alone: nothing is
+        yielded. ``moved``: what earlier passes took off, so that the progress goes on from there.
+
         Raises UnknownWorker, StoreUnavailable.
         """
-        marked = await self.mark_draining(worker)
+        marked = await (self._registered(worker) if resume else self.mark_draining(worker))
+        if marked.draining_for_ms is None:
+            return
         settled_at = self._monotonic() + SETTLE_S - (marked.draining_for_ms or 0) / 1000
         maintenance, tell = await self._maintenance(), _Teller(self)
-        moved = 0
         while True:
             began = self._monotonic()
             async for progress in maintenance.drain(worker, self.commands.keyspace.events):
@@ -108,6 +112,12 @@ class WorkerCalls(Plumbing):
             await asyncio.sleep(max(0.0, settled_at - self._monotonic()))
         await tell(last)
         yield last
+
+    async def _registered(self, worker: str) -> Worker:
+        found = (await self._run(self.commands.workers())).workers.get(check_text(worker, "worker"))
+        if found is None:
+            raise UnknownWorker("No worker of that name is registered; register it.")
+        return found
 
     async def workers(self, *, counts: bool = False) -> list[Worker]:
         """Every registered worker; with ``counts`` how many live bindings each has, counted in the store."""
@@ -125,13 +135,16 @@ class _Teller:
     def __init__(self, plumbing: Plumbing) -> None:
         self._plumbing = plumbing
         self._again_at = 0.0
+        self._told = (-1, -1, -1.0, False)
 
     async def __call__(self, drained: Drained) -> None:
         """One state of the drain."""
         plumbing = self._plumbing
         now = plumbing._monotonic()
-        if now < self._again_at and drained.done < 1:
+        news = (drained.moved, drained.left, drained.done, drained.may_stop)
+        if news == self._told or (now < self._again_at and drained.done < 1):
             return
+        self._told = news
         self._again_at = now + TELL_EVERY_S
         space = plumbing.commands.keyspace
         how = "may_stop" if drained.may_stop else f"{drained.done:.3f}"

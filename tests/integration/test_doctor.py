@@ -14,7 +14,7 @@ import redis
 
 from limpet import Limpet
 from limpet.clock import SystemClock
-from limpet.health import Health, parse_info
+from limpet.health import Health
 from tests.cluster.rig import Server as Node
 from tests.support.servers import Server
 
@@ -39,8 +39,9 @@ async def test_a_fit_store(fresh_server: Callable[..., Server]) -> None:
     assert health.ok
     assert set(levels(health).values()) == {"ok"}
     assert [check.name for check in health.checks] == [
-        "store", "config", "scripts", "eviction", "version", "persistence", "replicas", "memory", "clocks", "ticks",
-    ]  # fmt: skip
+        *("store", "config", "rights", "scripts", "eviction", "version", "persistence", "replicas"),
+        *("durability", "memory", "clocks", "ticks"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,9 @@ async def test_a_fit_store(fresh_server: Callable[..., Server]) -> None:
         (("--maxmemory-policy", "allkeys-lru"), {}, "eviction", "fail", "volatile-lru"),
         (("--maxmemory", "50mb", "--maxmemory-policy", "volatile-lru"), {}, "eviction", "warn", "memory"),
         ((), {}, "persistence", "warn", "appendonly"),
-        ((), {"durability": "replica"}, "replicas", "warn", "add one"),
+        ((), {"durability": "replica"}, "durability", "warn", "add one"),
+        ((), {"durability": "aof"}, "durability", "warn", "appendonly yes"),
+        (("--appendonly", "yes"), {"durability": "aof"}, "durability", "warn", "appendfsync always"),
         ((), {"partitions": 8}, "ticks", "warn", "few"),
     ],
 )
@@ -126,21 +129,12 @@ async def test_a_store_that_is_not_there() -> None:
     assert levels(health) == {"store": "fail"}
 
 
-async def test_missing_rights(fresh_server: Callable[..., Server]) -> None:
-    """A user who may not load scripts: not ready, and the sentence says that it is about rights."""
-    server = fresh_server()
-    with redis.Redis.from_url(server.url) as admin:
-        admin.execute_command("ACL", "SETUSER", "poor", "on", ">pw", "~limpet:*", "+@all", "-script", "-evalsha")
-    health = await examined(f"unix://poor:pw@{server.socket}")
-    assert not health.ok
-
-
-def doctor(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command itself."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
+def doctor(url: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command itself; with no URL, on the embedded store."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIMPET_", "REDIS_URL"))}
     return subprocess.run(
         [str(Path(sys.executable).parent / "limpet"), "doctor", *arguments],
-        env=environment | {"LIMPET_REDIS_URL": url},
+        env=environment | ({"LIMPET_REDIS_URL": url} if url else {}) | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -162,6 +156,34 @@ def test_the_command(fresh_server: Callable[..., Server], store_url: str) -> Non
     assert "noeviction" in bad.stdout.replace("\n", " ")
 
 
-def test_info_is_read_as_it_comes() -> None:
-    """Lines without a colon, values with one, and bytes that are no text."""
-    assert parse_info(b"# Server\r\nredis_version:7.0\r\nx:a:b\r\nbad\xff:1\r\n\r\n")["x"] == "a:b"
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_the_table_at_any_width(fresh_server: Callable[..., Server], columns: int) -> None:
+    """No line is longer than the terminal is wide, no word is lost, and the columns stay in line."""
+    shown = doctor(fresh_server("--maxmemory-policy", "allkeys-lru").url, COLUMNS=str(columns))
+    lines = shown.stdout.splitlines()
+    assert max(len(line) for line in lines) <= columns
+    words = " ".join(shown.stdout.split())
+    assert "FAIL eviction" in words
+    assert "set it to noeviction or" in words
+    begun = {line.index(line.split()[1]) for line in lines if line.startswith(("ok ", "warn ", "FAIL "))}
+    assert len(begun) == 1
+    assert "1 failed, 1 to look at, " in words
+
+
+def test_the_embedded_store_is_fit(tmp_path: Path) -> None:
+    """Without a URL the embedded store is looked at, and that is said; nothing is wrong with it."""
+    shown = doctor("", LIMPET_DATA_DIR=str(tmp_path / "data"), COLUMNS="200")
+    assert shown.returncode == 0
+    assert "the embedded store in" in shown.stdout
+    assert "All is well." in shown.stdout
+    told = json.loads(doctor("", "--json", LIMPET_DATA_DIR=str(tmp_path / "data")).stdout)
+    assert (told["ok"], told["embedded"]) == (True, True)
+
+
+def test_a_store_that_cannot_be_reached() -> None:
+    """One line, exit code 1, and JSON as ever."""
+    shown = doctor("unix:///nowhere.sock", COLUMNS="200")
+    assert shown.returncode == 1
+    assert shown.stdout.startswith("FAIL  store")
+    told = json.loads(doctor("unix:///nowhere.sock", "--json").stdout)
+    assert [check["name"] for check in told["checks"]] == ["store"]

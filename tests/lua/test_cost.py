@@ -67,6 +67,11 @@ def config_first(rig: Rig) -> Call[Any]:
     return Call(script("config_open"), (rig.commands.keyspace.config,), (1, 4, 1000), list)
 
 
+def config_raise(rig: Rig) -> Call[Any]:
+    rig.sent(config_first(rig))
+    return Call(script("config_raise"), (rig.commands.keyspace.config,), (2,), int)
+
+
 def rewrite(rig: Rig) -> Call[Any]:
     key = rig.key()
     fence = rig.bind(key)
@@ -121,6 +126,7 @@ WORST: dict[str, tuple[Callable[[Rig], Call[Any]], str]] = {
     "response_link": (worker("link_response", "resp_1", "key", known=False), "SET"),
     "response_find": (worker("find_response", "resp_1", known=False), "GET"),
     "config_open": (config_first, "HMGET HSET HSET HSET"),
+    "config_raise": (config_raise, "HGET HSET"),
     "record_rewrite": (rewrite, "GET SET"),
 }
 

@@ -295,6 +295,7 @@ def calls() -> dict[str, Call[object]]:
         Call(script("binding_drain"), (bound, space.record("conv", key.digest)), (b"",), str),
         Call(script("binding_census"), (bound,), (b"",), str),
         Call(script("config_open"), (space.config,), (1, 8, 1000), str),
+        Call(script("config_raise"), (space.config,), (2,), str),
     ]
     return {call.script.name: call for call in found}
 

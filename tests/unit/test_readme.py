@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import typer
 
-import limpet.cli.gateway  # noqa: F401  (registers its command)
+import limpet.cli.gateway
+import limpet.cli.upgrade
+import limpet.cli.watch
+import limpet.cli.workers  # noqa: F401  (registers its command)
 from limpet.cli.app import app
 from limpet.wire import profile_table
 

@@ -9,6 +9,7 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 
 from limpet.errors import InvalidRequest
 from limpet.executors.urls import parse_store_url
+from limpet.schema import CLIENT_NAME
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_cluster() -> None:
 def test_connections_speak_resp2_and_say_who_they_are() -> None:
     """No push messages between replies; a name in CLIENT LIST, which a URL may change."""
     arguments = parse_store_url("redis://h").arguments(("h", 1))
-    assert (arguments["protocol"], arguments["client_name"]) == (2, "limpet")
+    assert (arguments["protocol"], arguments["client_name"]) == (2, CLIENT_NAME)
     assert parse_store_url("redis://h?client_name=x&protocol=3").arguments(("h", 1))["client_name"] == "x"
     assert parse_store_url("redis://h?protocol=3").arguments(("h", 1))["protocol"] == 2
 

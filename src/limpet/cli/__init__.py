@@ -40,7 +40,10 @@ def _run(args: list[str]) -> int:
     import typer
 
     import limpet.cli.bench
-    import limpet.cli.gateway  # noqa: F401  (commands in files of their own)
+    import limpet.cli.gateway
+    import limpet.cli.upgrade
+    import limpet.cli.watch
+    import limpet.cli.workers  # noqa: F401  (commands in files of their own)
     from limpet.cli.app import app
     from limpet.cli.problem import Problem, explain, say
     from limpet.errors import LimpetError

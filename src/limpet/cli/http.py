@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -69,6 +70,39 @@ class Service:
         if request_id is not None:
             headers["Idempotency-Key"] = request_id
         return self._decoded(self._ask("POST", path, msgspec.json.encode(body), headers, TIMEOUT_S + patience_s), kind)
+
+    def events(self, path: str, last_id: str, silence_s: float) -> Iterator[tuple[str, bytes]]:
+        """Server-Sent Events as (id, data), either of which may be empty; ends when the service ends the stream.
+
+        Raises ServiceProblem, also when nothing at all came for ``silence_s``.
+        """
+        headers = {**self._headers, "Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=silence_s)
+        try:
+            connection.request("GET", self._base + path, None, headers)
+            answer = connection.getresponse()
+            found = answer.headers.get_content_type()
+            if answer.status != 200 or found != "text/event-stream":
+                raise self._refused(answer.status, found, answer.read())
+            name, data = "", b""
+            while line := answer.readline():
+                field, _, value = line.rstrip(b"\r\n").partition(b":")
+                value = value.removeprefix(b" ")
+                if field == b"id":
+                    name = value.decode("latin-1")
+                elif field == b"data":
+                    data = value
+                elif not line.strip():
+                    yield name, data
+                    name, data = "", b""
+        except ConnectionRefusedError:
+            raise self._silent("does not answer (connection refused)", "start it with `limpet serve`") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise self._silent(f"broke off ({reason})", "it may be restarting") from None
+        finally:
+            connection.close()
 
     def _decoded(self, content: bytes, kind: type[T]) -> tuple[T, bytes]:
         try:

@@ -23,7 +23,7 @@ from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
 from limpet.instruments import Instruments
-from limpet.scripts import NAMES, script
+from limpet.scripts import every_script
 
 __all__ = ["AsyncExecutor"]
 
@@ -208,7 +208,7 @@ class AsyncExecutor:
 
     async def _load(self, call: Call[Any], lane: Lane, deadline: float) -> None:
         self.metrics.store_error("noscript")
-        wanted = [call.script, *(script(name) for name in NAMES)]
+        wanted = [call.script, *every_script()]
         texts = dict.fromkeys(each.variant(self.flags_known)[1] for each in wanted)
         first, *rest = [lane.send(("SCRIPT", "LOAD", text), deadline) for text in texts]
         for future in rest:  # whatever is sent on this lane from here on comes after them

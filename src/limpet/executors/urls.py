@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
 from limpet.errors import InvalidRequest
+from limpet.schema import CLIENT_NAME
 
 __all__ = ["Address", "StoreUrl", "parse_store_url"]
 
@@ -114,7 +115,7 @@ class StoreUrl:
     def arguments(self, address: Address | None) -> dict[str, Any]:
         """The connection's arguments for one data node; None for a Unix socket."""
         # RESP2: no push messages may arrive between replies on a lane.
-        arguments: dict[str, Any] = {"client_name": "limpet", "protocol": 2, **self.options}
+        arguments: dict[str, Any] = {"client_name": CLIENT_NAME, "protocol": 2, **self.options}
         if address is not None:
             arguments["host"], arguments["port"] = address
         return arguments

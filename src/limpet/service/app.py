@@ -6,7 +6,7 @@ and an encode. It is not logged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -20,8 +20,10 @@ from limpet.service.clients import Clients, Entry
 from limpet.service.forward_auth import ForwardAuth
 from limpet.service.logs import log_unexpected
 from limpet.service.media import JSON, accepted, declared
+from limpet.service.messages import Batch
 from limpet.service.operations import HOT, Context, Operation
 from limpet.service.problems import MethodNotAllowed, NotFound
+from limpet.service.quota import Quota
 from limpet.validate import check_text
 
 __all__ = ["CONVERSATIONS", "Service", "no_such_route", "send_problem"]
@@ -40,9 +42,25 @@ class Service:
         clients: the library, by namespace.
         pages: an ASGI application for all other routes and for the lifespan.
         forward_auth: answers proxies that ask.
+        more: finds the application of a route that is neither hot nor a page (workers, events ...), or None.
+        quota: bounds what a namespace may ask, or None.
+        end_readers: ends the streams that would go on for ever; the server calls it when it is about to stop.
     """
 
-    def __init__(self, guard: Guard, clients: Clients, pages: ASGIApp, forward_auth: ForwardAuth) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        clients: Clients,
+        pages: ASGIApp,
+        forward_auth: ForwardAuth,
+        *,
+        more: Callable[[Scope], ASGIApp | None] = lambda _: None,
+        quota: Quota | None = None,
+        end_readers: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._more = more
+        self._quota = quota
+        self.end_readers = end_readers
         self._forward_auth = forward_auth
         self._guard = guard
         self._clients = clients
@@ -62,7 +80,7 @@ class Service:
             elif scope["path"] == forward_auth.PATH:
                 await self._forward_auth(scope, send)
             else:
-                await self._pages(scope, receive, send)
+                await (self._more(scope) or self._pages)(scope, receive, send)
         except LimpetError as error:
             await send_problem(send, error)
         except Disconnected:
@@ -72,7 +90,10 @@ class Service:
             await send_problem(send, problems.unexpected())
 
     def _enter(self, headers: HeaderMap, right: Right) -> Entry:
-        return self._clients.enter(self._guard.enter(headers, right))
+        namespace = self._guard.enter(headers, right)
+        if self._quota is not None:
+            self._quota.take(namespace)
+        return self._clients.enter(namespace)
 
     async def _hot(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -91,6 +112,8 @@ class Service:
         entry.active += 1  # so that its client is not closed under us
         try:
             request = operation.decode[media](await read_body(receive, headers, operation.limit))
+            if self._quota is not None and type(request) is Batch:
+                self._quota.charge(entry.namespace, len(request.requests) - 1)
             result = await operation.run(context, request)
         finally:
             entry.active -= 1

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from starlette.types import ASGIApp
 
-from limpet import Limpet
+from limpet import Limpet, console
+from limpet.clock import SystemClock
 from limpet.metrics import Metrics
 from limpet.service.app import Service
 from limpet.service.auth import Guard
+from limpet.service.beyond import Beyond
 from limpet.service.clients import MAX_CLIENTS, Client, Clients
 from limpet.service.forward_auth import ForwardAuth
-from limpet.service.pages import Pages
+from limpet.service.pages import Counted, Pages
+from limpet.service.quota import Quota
 from limpet.settings import Settings
 
 __all__ = ["Built", "Parts", "build", "census", "connector"]
@@ -68,22 +72,35 @@ def connector(settings: Settings, metrics: Metrics) -> Callable[[str], Client]:
     return connect
 
 
-async def census(client: Client) -> dict[str, int]:
-    """Live bindings by worker; claims that name none yet are left out, and so is a client that is not the library's."""
+async def census(client: Client) -> Counted:
+    """Live bindings by worker and workers by state; claims that name none yet are left out, and so is a client that is not the
+    library's."""
     if not isinstance(client, Limpet):
-        return {}
+        return Counted({}, {})
     counts = await client.bindings_by_worker()
     counts.pop("", None)
-    return counts
+    return Counted(counts, Counter(worker.state for worker in await client.workers()))
 
 
 def build(settings: Settings, connect: Callable[[str], Client] | None = None) -> Parts:
     """The service of these settings; ``connect`` replaces the library in tests of the HTTP layer."""
-    metrics = Metrics()
+    metrics, clock = Metrics(), SystemClock()
     guard = Guard(settings)
     clients = Clients(
         connect or connector(settings, metrics),
         limit=max(MAX_CLIENTS, len(guard.namespaces)),
     )
-    pages = Pages(guard, clients, metrics, census)
-    return Parts(Service(guard, clients, pages.app(), ForwardAuth(settings, guard, clients)), pages)
+    quota = Quota(settings.quota_per_s, settings.quota_burst, clock.monotonic) if settings.quota_per_s else None
+    beyond = Beyond(guard, clients, metrics, clock)
+    pages = Pages(guard, clients, metrics, census, routes=console.routes(), beside=beyond.running)
+    forward_auth = ForwardAuth(settings, guard, clients, quota)
+    service = Service(
+        guard,
+        clients,
+        pages.app(),
+        forward_auth,
+        more=beyond.find,
+        quota=quota,
+        end_readers=beyond.end_readers,
+    )
+    return Parts(service, pages)

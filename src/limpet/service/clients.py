@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from limpet.errors import StoreUnavailable
@@ -18,9 +18,12 @@ from limpet.service.problems import TooManyNamespaces
 if TYPE_CHECKING:
     from limpet.bind import Bind
     from limpet.coordinator import Kind
+    from limpet.events import Event
     from limpet.health import Health
+    from limpet.maintenance import Drained
     from limpet.policy import Policy
     from limpet.results import Advanced, Binding, Forgotten, Resolution, Suspended
+    from limpet.workers import Worker
 
 __all__ = ["MAX_CLIENTS", "Client", "Clients", "Entry"]
 
@@ -133,6 +136,49 @@ class Client(Protocol):
         require_durable: bool = False,
     ) -> Binding:
         """Claim anew."""
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """What replicas tell one another."""
+
+    async def read_record(self, key: str) -> tuple[str, bytes | None]:
+        """The digest and the stored record."""
+
+    async def register(
+        self,
+        worker: str,
+        *,
+        pool: str,
+        address: str = "",
+        capacity: float = 1.0,
+        incarnation: str = "",
+        labels: Mapping[str, str] | None = None,
+        ttl_ms: int = 15_000,
+    ) -> Worker:
+        """A worker comes."""
+
+    async def heartbeat(self, worker: str, *, incarnation: str | None = None) -> Worker:
+        """It is alive."""
+
+    async def mark_draining(self, worker: str) -> Worker:
+        """It is proposed no more."""
+
+    async def undrain(self, worker: str) -> Worker:
+        """It is proposed again."""
+
+    async def remove_worker(self, worker: str) -> Worker:
+        """It goes."""
+
+    def drain(self, worker: str, *, resume: bool = False, moved: int = 0) -> AsyncIterator[Drained]:
+        """One pass."""
+
+    async def workers(self, *, counts: bool = False) -> list[Worker]:
+        """All of them."""
+
+    async def bindings_by_worker(self) -> dict[str, int]:
+        """Live bindings."""
+
+    async def prune(self) -> int:
+        """Tidy the index."""
 
     async def link_response(self, response_id: str, key: str) -> None:
         """A response belongs to that conversation."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from limpet import results
+from limpet.service import openapi_beyond
 from limpet.service.operations import HOT
 from limpet.service.problems import CODES, Problem
 
@@ -58,7 +59,7 @@ def _get(summary: str, answer: dict[str, Any], **more: Any) -> dict[str, Any]:
 @cache
 def document() -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
-    types: list[Any] = [Problem, Readiness, results.Resolution, results.Forgotten]
+    types: list[Any] = [Problem, Readiness, results.Resolution, results.Forgotten, *openapi_beyond.TYPES]
     for operation in HOT.values():
         types += [operation.request, operation.answer]
     types = list(dict.fromkeys(types))
@@ -100,6 +101,7 @@ def document() -> dict[str, Any]:
             parameters=[key, epoch, _NAMESPACE, _IDEMPOTENCY],
         ),
     }
+    paths |= openapi_beyond.paths(schema, _errors(), _NAMESPACE)
     ready = {"application/json": {"schema": schema[Readiness]}}
     text = {"text/plain": {"schema": {"type": "string"}}}
     paths["/livez"] = {"get": _get("The process runs.", {"application/json": {"schema": {"type": "object"}}})}

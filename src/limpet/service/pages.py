@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,27 +25,48 @@ from limpet.service.clients import Client, Clients
 from limpet.service.logs import log_unexpected
 from limpet.service.problems import MethodNotAllowed, Unauthorized
 
-__all__ = ["Pages"]
+__all__ = ["Counted", "Pages"]
 
 BINDINGS_TTL_S: Final = 5.0
 """How old ``limpet_bindings`` may be: counting them reads the index of all bindings, so scrapes share one count."""
 BINDINGS_SHARE: Final = 20
 """A count that took long is kept so many times that long, so that counting never takes more than a twentieth."""
 BINDINGS_PATIENCE_S: Final = 5.0
-Census: TypeAlias = Callable[[Client], Awaitable[Mapping[str, int]]]
+
+
+class Counted(NamedTuple):
+    """Live bindings by worker, and workers by state."""
+
+    bindings: Mapping[str, int]
+    states: Mapping[str, int]
+
+
+Census: TypeAlias = Callable[[Client], Awaitable[Counted]]
 _JSON: Final = "application/json"
 
 
 class Pages:
     """Builds the application of the comfortable routes."""
 
-    def __init__(self, guard: Guard, clients: Clients, metrics: Metrics, census: Census, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        clients: Clients,
+        metrics: Metrics,
+        census: Census,
+        *,
+        clock: Clock | None = None,
+        routes: Sequence[Route] = (),
+        beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
+        self._routes = routes
+        self._beside = beside
         self._guard = guard
         self._clients = clients
         self._metrics = metrics
         self._census = census
         self._clock = clock or SystemClock()
-        self._bindings: Counter[str] | None = None
+        self._counted: Counted | None = None
         self._count_again_at = float("-inf")
         self._counting = asyncio.Lock()
         self.refusal: LimpetError | None = None
@@ -63,12 +84,14 @@ class Pages:
                 await self._clients.close()
                 raise
             try:
-                yield
+                async with self._beside():
+                    yield
             finally:
                 await self._clients.close()
 
         starlette = Starlette(
             routes=[
+                *self._routes,
                 Route("/", self._root),
                 Route("/livez", self._livez),
                 Route("/readyz", self._readyz),
@@ -100,7 +123,9 @@ class Pages:
     async def _scrape(self, request: Request) -> Response:
         if not self._guard.may_scrape(dict(request.headers.raw)):
             raise Unauthorized("Metrics need the token of LIMPET_METRICS_TOKEN: Authorization: Bearer <token>.")
-        return Response(self._metrics.render(await self._count_bindings()), media_type=CONTENT_TYPE)
+        counted = await self._count()
+        bindings, states = (None, None) if counted is None else counted
+        return Response(self._metrics.render(bindings, states), media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Response:
         return Response(openapi.encoded(), media_type=_JSON)
@@ -108,28 +133,31 @@ class Pages:
     async def _docs(self, _: Request) -> Response:
         return Response(docs.page(), media_type="text/html", headers={"content-security-policy": docs.CSP})
 
-    async def _count_bindings(self) -> Counter[str] | None:
-        """Live bindings by worker over all open namespaces; None when the store cannot say."""
+    async def _count(self) -> Counted | None:
+        """Bindings and workers over all open namespaces; None when the store cannot say."""
         async with self._counting:
             start = self._clock.monotonic()
             if start >= self._count_again_at:
-                self._bindings = await self._ask_bindings()
+                self._counted = await self._ask()
                 now = self._clock.monotonic()
                 self._count_again_at = now + max(BINDINGS_TTL_S, BINDINGS_SHARE * (now - start))
-            return self._bindings
+            return self._counted
 
-    async def _ask_bindings(self) -> Counter[str] | None:
-        total: Counter[str] = Counter()
+    async def _ask(self) -> Counted | None:
+        bindings: Counter[str] = Counter()
+        states: Counter[str] = Counter()
         try:
             async with asyncio.timeout(BINDINGS_PATIENCE_S):
                 for entry in self._clients.all():
-                    total.update(await self._census(entry.client))
+                    counted = await self._census(entry.client)
+                    bindings.update(counted.bindings)
+                    states.update(counted.states)
         except (LimpetError, TimeoutError):
             return None
-        except Exception as error:  # noqa: BLE001  (the other metrics matter more than this one)
+        except Exception as error:  # noqa: BLE001  (the other metrics matter more than these)
             log_unexpected("count bindings", error)
             return None
-        return total
+        return Counted(bindings, states)
 
 
 def _as_lifespan(lifespan: Any) -> Any:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from limpet.service.build import Built, build
+from limpet.service.events import ABORT
 from limpet.service.logs import logger
 from limpet.settings import Settings
 
@@ -34,6 +35,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._in_head = 0, True
         super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -61,6 +63,11 @@ class _Server(uvicorn.Server):
             gc.collect()
             gc.freeze()
             self._on_started(self._stop)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A stream of events goes on for ever; everything else in flight is waited for.
+        getattr(self.config.app, "end_readers", lambda: None)()
+        await super().shutdown(sockets)
 
     def _stop(self) -> None:
         self.should_exit = True

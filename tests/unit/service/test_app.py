@@ -346,7 +346,8 @@ async def test_probes_and_pages(make_bench: Callable[..., Bench]) -> None:
     assert answer.status_code == 200
     assert "limpet_build_info" in answer.text
     answer = await bench.http.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "docs")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 async def test_a_client_that_goes_away(bench: Bench) -> None:
