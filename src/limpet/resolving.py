@@ -192,10 +192,10 @@ class Resolving(Placing):
         resolution: Resolution = answer.result
         if reply[0] <= NEWEST:
             known.raw, known.resolution = reply, resolution
+        self._note(known.target, answer)  # also what is then refused as not durable: it happened, and its loss must be noticed
         if promise is not None and answer.decided:
             answer = await self._settle_durability(answer, known.target, promise, until - self._monotonic(), require_durable)
             resolution = answer.result
-        self._note(known.target, answer)
         self._count_turn(resolution, answer, bind)
         return resolution
 
