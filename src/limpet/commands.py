@@ -213,7 +213,8 @@ class Commands:
                 epoch=record.epoch,
                 fence=record.body.fence,
             )
-        action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, decided, behind, replayed = outcome
+        action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, *flags = outcome
+        decided, behind, replayed, lapsed = map(bool, flags)
         binding = None
         if epoch == record.epoch:
             binding = binding_of(record, now, self.granularity_us, _ACTIONS[action] if wants_bind else None)
@@ -222,7 +223,7 @@ class Commands:
             scope = self.declared_scope(target.key, previous) if previous else None
             reset = Reset(reset_reason, previous or None, scope, bool(new_conversation))
         result = self._resolution(target, session_id, epoch, ordinal, reason, created=bool(created), reset=reset, binding=binding)
-        return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
+        return Answer(result, decided, behind, replayed, record.epoch, record.body.fence, lapsed=lapsed)
 
     def _resolution(
         self,

@@ -335,6 +335,8 @@ class Resolving(Placing):
         instruments.resolution(self.namespace, resolution.source, outcome)
         if bind is not None and resolution.binding is not None and resolution.binding.action is not None:
             instruments.bind(resolution.binding.action)
+        if answer.lapsed:
+            instruments.claim_timeout()
 
     async def peek(self, key: str) -> Resolution | None:
         """The conversation as it is, or None: no touch, no policy, no claim (compaction out of turn, inspection)."""
