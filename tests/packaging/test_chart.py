@@ -172,6 +172,7 @@ def test_every_selector_finds_its_pods(chart: Helm) -> None:
     for each in resources:
         if each["kind"] == "ServiceMonitor":
             assert each["spec"]["selector"]["matchLabels"].items() <= services[each["metadata"]["name"]].items()
+            assert services[each["metadata"]["name"]][each["spec"]["jobLabel"]] == "limpet"  # what LimpetDown looks for
             (endpoint,) = each["spec"]["endpoints"]
             assert endpoint["honorLabels"] is True
             assert endpoint["authorization"]["credentials"] == {"name": "scrape", "key": "metrics-token"}
