@@ -128,9 +128,9 @@ class Pages:
     async def _scrape(self, request: Request) -> Response:
         if not self._guard.may_scrape(dict(request.headers.raw)):
             raise Unauthorized("Metrics need the token of LIMPET_METRICS_TOKEN: Authorization: Bearer <token>.")
-        counted = await self._count()
+        counted, health = await asyncio.gather(self._count(), self._last_look())
         bindings, states = (None, None) if counted is None else counted
-        return Response(self._metrics.render(bindings, states, await self._last_look()), media_type=CONTENT_TYPE)
+        return Response(self._metrics.render(bindings, states, health), media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Response:
         return Response(openapi.encoded(), media_type=_JSON)
