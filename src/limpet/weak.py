@@ -13,8 +13,8 @@ _WORDS: Final = (
     "admin", "api", "apikey", "api-key", "api_key", "bearer", "changeit", "changeme", "change-me", "change_me", "default", "demo",
     "dev", "development", "dummy", "example", "foo", "foobar", "gateway", "guest", "hello", "key", "letmein", "limpet", "local",
     "localhost", "master", "metrics", "mytoken", "my-token", "none", "null", "pass", "passw0rd", "password", "placeholder",
-    "prod", "production", "qwerty", "replace-me", "replaceme", "root", "s3cr3t", "sample", "scrape", "secret", "sesame", "staging",
-    "string", "super-secret", "supersecret", "test", "test123", "testing", "testtoken", "test-token", "todo", "token", "user",
+    "prod", "production", "qwerty", "replace-me", "replaceme", "root", "s3cr3t", "sample", "scrape", "secret", "sesame",
+    "staging", "string", "super-secret", "supersecret", "test", "test123", "testing", "testtoken", "test-token", "todo", "token", "user",
     "xxx", "xxxx", "your-token", "your-token-here",
 )  # fmt: skip
 

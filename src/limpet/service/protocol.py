@@ -46,6 +46,7 @@ class Protocol(HttpToolsProtocol):
     _in_head = True
     _in_body = False
     _arrived = 0
+    _piece = 0
     _paused = False
     _timer: asyncio.TimerHandle | None = None
 
@@ -62,6 +63,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._piece = len(data)
         super().data_received(data)
         if self.parser is None or self.transport.is_closing():
             return
@@ -84,6 +86,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._untime()
+        if self._head + self._piece > MAX_HEAD_BYTES and self._size() > MAX_HEAD_BYTES:
+            raise ValueError("the head is too large")  # which the parser turns into its own error, and uvicorn into a 400
         self._in_head, self._in_body, self._arrived, self._paused = False, True, 0, False
         super().on_headers_complete()
 
@@ -96,6 +100,9 @@ class Protocol(HttpToolsProtocol):
         self._untime()
         self._in_body = False
         super().on_message_complete()
+
+    def _size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     @property
     def _idle(self) -> bool:
