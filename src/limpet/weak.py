@@ -9,13 +9,14 @@ from typing import Final
 __all__ = ["is_weak", "weak_hashes"]
 
 _WORDS: Final = (
-    "", "0", "1", "123", "1234", "12345", "123456", "1234567", "12345678", "123456789", "1234567890", "abc", "abc123", "access",
-    "admin", "api", "apikey", "api-key", "api_key", "bearer", "changeit", "changeme", "change-me", "change_me", "default", "demo",
-    "dev", "development", "dummy", "example", "foo", "foobar", "gateway", "guest", "hello", "key", "letmein", "limpet", "local",
-    "localhost", "master", "metrics", "mytoken", "my-token", "none", "null", "pass", "passw0rd", "password", "placeholder",
-    "prod", "production", "qwerty", "replace-me", "replaceme", "root", "s3cr3t", "sample", "scrape", "secret", "sesame",
-    "staging", "string", "super-secret", "supersecret", "test", "test123", "testing", "testtoken", "test-token", "todo", "token", "user",
-    "xxx", "xxxx", "your-token", "your-token-here",
+    "", "0", "1", "123", "1234", "12345", "123456", "1234567", "12345678", "123456789", "1234567890", "abc", "abc123",
+    "access", "admin", "api", "apikey", "api-key", "api_key", "bearer", "changeit", "changeme", "change-me",
+    "change_me", "default", "demo", "dev", "development", "dummy", "example", "foo", "foobar", "gateway", "guest",
+    "hello", "key", "letmein", "limpet", "local", "localhost", "master", "metrics", "mytoken", "my-token", "none",
+    "null", "pass", "passw0rd", "password", "placeholder", "prod", "production", "qwerty", "replace-me", "replaceme",
+    "root", "s3cr3t", "sample", "scrape", "secret", "sesame", "staging", "string", "super-secret", "supersecret",
+    "test", "test123", "testing", "testtoken", "test-token", "todo", "token", "user", "xxx", "xxxx", "your-token",
+    "your-token-here",
 )  # fmt: skip
 
 

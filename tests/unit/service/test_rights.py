@@ -79,7 +79,7 @@ def test_no_route_is_forgotten() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_matrix(make_bench: Callable[..., Bench], operation: str) -> None:
-    """401 without a token that is known, 403 without the right, and neither for whoever may; the store is not asked before that."""
+    """401 without a token that is known, 403 without the right, neither for whoever may; the store is asked by no one else."""
     bench = make_bench(tokens=TOKENS, metrics_token="scrape-0001")
     method, path = operation.split()
     url = path.replace("{key}", "k").replace("{id}", "w")
