@@ -22,10 +22,11 @@ from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
+from limpet.health.model import UNREACHED
 from limpet.instruments import Instruments
 from limpet.scripts import every_script
 
-__all__ = ["UNREACHED", "AsyncExecutor"]
+__all__ = ["AsyncExecutor"]
 
 T = TypeVar("T")
 
@@ -51,7 +52,6 @@ _REFUSALS: Final = {
 Send = Callable[[Lane, tuple[Any, ...], float, bool], asyncio.Future[Any]]
 MAX_DETOURS: Final = 5
 """Redirections that one call follows at once; after that it pauses first, since two nodes may point at each other for a while."""
-UNREACHED: Final = "The store could not be reached within the deadline; retry with the same request id."
 BACKOFF_S: Final = 0.01
 MAX_BACKOFF_S: Final = 0.25
 

@@ -96,7 +96,8 @@ class Lane(asyncio.Protocol):
             return cls(connection, on_batch, breaker)
         except TimeoutError:
             raise Unreachable(
-                f"The store did not take a connection within {timeout_s:.3g} s; check that it runs, and that redis:// or rediss:// (TLS) is what it speaks."
+                f"The store did not take a connection within {timeout_s:.3g} s; check that it runs, and that redis:// or "
+                "rediss:// (TLS) is what it speaks."
             ) from None
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise StoreUnavailable(

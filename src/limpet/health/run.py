@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limpet.clock import Clock
 from limpet.errors import LimpetError, StoreUnavailable
-from limpet.executors.aio import UNREACHED
 from limpet.health import clocks, replication, server, setup
 from limpet.health.asking import Asking, reason
-from limpet.health.model import Check, Health, Infos, parse_info
+from limpet.health.model import UNREACHED, Check, Health, Infos, parse_info
 from limpet.health.rights import rights
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A quota per namespace over real HTTP: one tenant that floods is held, the other is not; service, batch, forward-auth, gateway."""
+"""A quota per namespace over real HTTP: one tenant that floods is held, the other is not."""
 
 from __future__ import annotations
 
