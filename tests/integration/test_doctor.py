@@ -189,11 +189,12 @@ def test_a_store_that_cannot_be_reached() -> None:
     assert [check["name"] for check in told["checks"]] == ["store"]
 
 
-def test_what_cannot_be_reached_says_what_to_do(fresh_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_what_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
     """No password, a wrong one, an unknown host, a closed port, TLS where there is none: one failed line with the remedy, and no
     password in it."""
-    node = Node(tmp_path / "n", "--requirepass", "pwpwpw").start()
+    node = Node(tmp_path / "n").start()
     try:
+        node.do("CONFIG", "SET", "requirepass", "pwpwpw")
         for url, words in (
             (f"redis://127.0.0.1:{node.port}", "mend user and password"),
             (f"redis://:qqqqqq@127.0.0.1:{node.port}", "mend user and password"),

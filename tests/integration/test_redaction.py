@@ -38,9 +38,7 @@ class Process:
         self.out = folder / "out"
         with self.out.open("wb") as out:
             self.process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=clean | environ, stdout=out, stderr=out)
-        wait_until(
-            lambda: re.search("listening on .*;", self.said) or self.process.poll() is not None, 30, "the start"
-        )
+        wait_until(lambda: re.search("listening on .*;", self.said) or self.process.poll() is not None, 30, "the start")
         assert self.process.poll() is None, self.said
         self.url = re.findall(r"listening on (http://\S+?);", self.said)[0]
 

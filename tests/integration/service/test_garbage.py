@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Any
 
@@ -35,7 +36,8 @@ def ask(url: str, data: bytes) -> bytes:
         except (ConnectionResetError, BrokenPipeError):
             pass
         except OSError as error:
-            assert error.errno == 107, error  # it had closed already
+            if error.errno != errno.ENOTCONN:  # it had closed already
+                raise
         return out
 
 
