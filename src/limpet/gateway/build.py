@@ -15,7 +15,7 @@ from limpet.gateway.seen_workers import SeenWorkers
 from limpet.gateway.upstreams import Upstreams
 from limpet.metrics import Metrics
 from limpet.service.auth import Guard
-from limpet.service.build import census, connector
+from limpet.service.build import census, connector, quota_of
 from limpet.service.clients import MAX_CLIENTS, Clients
 from limpet.service.pages import Pages
 from limpet.settings import Settings
@@ -37,7 +37,8 @@ def build(settings: Settings) -> Parts:
         InvalidRequest: no upstream or profile, or one that is not valid.
     """
     options = Options.of(settings)
-    metrics, guard, clock = Metrics(), Guard(settings), SystemClock()
+    metrics, clock = Metrics(), SystemClock()
+    guard = Guard(settings, quota_of(settings, clock))
     clients = Clients(connector(settings, metrics), limit=max(MAX_CLIENTS, len(guard.namespaces)))
     pages = Pages(guard, clients, metrics, census)
     shared = Shared(

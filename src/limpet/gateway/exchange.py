@@ -242,7 +242,7 @@ class Exchange:
                 action=lease.action,
                 fence=binding.fence if binding is not None else None,
                 body=stamped.body,
-                key=who.key,
+                private=(who.key, who.session_id, self._control.parent_key),
             )
         return stamped.headers, stamped.body
 

@@ -43,7 +43,7 @@ class Service:
         pages: an ASGI application for all other routes and for the lifespan.
         forward_auth: answers proxies that ask.
         more: finds the application of a route that is neither hot nor a page (workers, events ...), or None.
-        quota: bounds what a namespace may ask, or None.
+        quota: the guard's, which the other items of a batch are charged to, or None.
         end_readers: ends the streams that would go on for ever; the server calls it when it is about to stop.
     """
 
@@ -90,10 +90,7 @@ class Service:
             await send_problem(send, problems.unexpected())
 
     def _enter(self, headers: HeaderMap, right: Right) -> Entry:
-        namespace = self._guard.enter(headers, right)
-        if self._quota is not None:
-            self._quota.take(namespace)
-        return self._clients.enter(namespace)
+        return self._clients.enter(self._guard.enter(headers, right))
 
     async def _hot(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":

@@ -19,7 +19,7 @@ import pytest
 from tests.support.servers import Server
 
 RUN = "import sys; from limpet.settings import Settings; from limpet.service.server import run; sys.exit(run(Settings.load()))"
-LISTENING = re.compile(r"listening on (http://\S+?)(?: with \d+ workers)?;")
+LISTENING = re.compile(r"listening on (https?://\S+?)(?: with \d+ workers)?;")
 
 
 class Running:

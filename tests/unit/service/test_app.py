@@ -335,10 +335,10 @@ async def test_namespaces_by_header(bench: Bench) -> None:
 
 async def test_probes_and_pages(make_bench: Callable[..., Bench]) -> None:
     """livez and readyz; checks and metrics stay covered where a metrics token is set."""
-    bench = make_bench(metrics_token="scrape")
+    bench = make_bench(metrics_token="scrape77")
     assert (await bench.http.get("/livez")).json() == {"ok": True}
     assert (await bench.http.get("/readyz")).json() == {"ok": True}
-    scraper = {"authorization": "Bearer scrape"}
+    scraper = {"authorization": "Bearer scrape77"}
     bench.recorders["default"].ok = False
     answer = await bench.http.get("/readyz", headers=scraper)
     assert answer.status_code == 503
