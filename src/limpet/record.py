@@ -55,6 +55,8 @@ class Record:
         if schema > NEWEST:
             raise SchemaTooNew(f"A record has schema {schema} and this release reads up to {NEWEST}; upgrade this replica.")
         self.state: int = mark & 7
+        if self.state > BOUND:
+            raise StoreCorrupt("A record is in a state that there is not; delete that key or restore it.")
         self.suspended = mark & 8 != 0
         self.forgotten = mark & 16 != 0
         try:

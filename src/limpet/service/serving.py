@@ -27,7 +27,11 @@ KEEP_ALIVE_S: Final = 75
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on request line and headers, which its parser does not have."""
+    """uvicorn's protocol with a bound on request line and headers, and without two liberties of its parser.
+
+    Trailers are dropped: it would append them to the headers, past every proxy that guards those (RFC 9110, section 6.5.1). Space
+    after a value is no part of it (section 5.5): a key must not get past those who compare by it.
+    """
 
     _head = 0
     _in_head = True
@@ -36,6 +40,10 @@ class _Protocol(HttpToolsProtocol):
         self._head, self._in_head = 0, True
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
