@@ -45,7 +45,7 @@ def binding(fence: int | None = 5, name: str | None = "w", incarnation: str | No
     ],
 )
 def test_what_is_condemned(found: Worker | None, bound: Binding, pool: str | None, why: str | None) -> None:
-    """Gone, draining, reincarnated, bound to nobody; never by a snapshot as old as the binding, nor a stranger where no pool was asked for."""
+    """Gone, draining, reincarnated, bound to nobody; never by a snapshot as old as the binding, nor a stranger without a pool."""
     assert Snapshot(NOW, {} if found is None else {"w": found}).condemns(bound, pool) == why
 
 

@@ -44,7 +44,7 @@ async def test_garbage(gateway: Start, upstreams: Any, limpet: Limpet) -> None:
 
 @pytest.mark.parametrize("status", [101, 600, 999])
 async def test_a_status_that_ends_no_request(gateway: Start, upstreams: Any, limpet: Limpet, status: int) -> None:
-    """Nobody asked for another protocol, and nothing is defined beyond 599: 502, the claim given back, the connection answered."""
+    """Nobody asked for another protocol, and nothing is defined beyond 599: 502, and the claim given back."""
     (up,) = await upstreams()
 
     async def odd(_: Request, writer: asyncio.StreamWriter) -> None:

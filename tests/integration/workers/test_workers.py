@@ -99,7 +99,7 @@ async def test_a_late_refresh_resurrects_nothing(replicas: list[Limpet]) -> None
 
 
 async def test_who_was_bound_to_nobody_is_placed_when_somebody_comes(replicas: list[Limpet], wait_for) -> None:
-    """A pool that is empty for a moment binds to nobody, at commit and at confirm; the next turn after a worker came is rebound."""
+    """A pool that is empty for a moment binds to nobody, at commit and at confirm; once a worker came, it is rebound."""
     one, two, *_ = replicas
     committed = (await one.resolve("k", session_id="s", bind={"pool": "p", "commit": True})).binding
     claim = (await one.resolve("c", session_id="s", bind=POOL)).binding
