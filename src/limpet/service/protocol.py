@@ -2,6 +2,10 @@
 
 Without them a client that sends a byte now and then (slowloris), or only connects, holds a connection for ever. The times cost a
 normal request nothing: a timer runs only while a head or a body is incomplete after what has arrived.
+
+And without two liberties of its parser: trailers are dropped, since it would append them to the headers, past every proxy that
+guards those (RFC 9110, section 6.5.1); and space after a value is no part of it (section 5.5), so that a key cannot get past those
+who compare by it.
 """
 
 from __future__ import annotations
@@ -83,6 +87,10 @@ class Protocol(HttpToolsProtocol):
         self._head, self._in_head = 0, True
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         self._untime()

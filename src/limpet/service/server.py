@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from pydantic import SecretStr
 
 from limpet.errors import LimpetError
+from limpet.executors.urls import parse_store_url
 from limpet.service import logs
 from limpet.service.build import Built, build
 from limpet.service.serving import serve
@@ -55,6 +56,11 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
             "conversation. Set LIMPET_TOKENS, or pass --insecure if something in front of it checks callers.",
             2,
         )
+    if settings.redis_url is not None:
+        try:
+            parse_store_url(settings.redis_url.get_secret_value())
+        except LimpetError as error:
+            return _say_error(str(error), 2)
     secure = make_context(settings) is not None  # what is wrong with the files is said before anything starts
     for name in settings.unknown_variables():
         logs.logger.warning("unknown variable", name=name)

@@ -323,3 +323,20 @@ def test_logs_hold_no_keys(serve: Callable[..., Running], key: str) -> None:
     said = service.stderr + "".join(service.lines)
     assert key not in said
     assert "sess-7" not in said
+
+
+def test_a_trailer_is_no_header(http: httpx.Client, key: str) -> None:
+    """A proxy in front sets the namespace; a caller's trailer does not get past it into another tenant's."""
+    body = json.dumps({"key": key, "session_id": "s"}).encode()
+    request = (
+        b"POST /v1/resolve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        b"x-limpet-namespace: mine\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"%x\r\n%s\r\n0\r\nx-limpet-namespace: theirs\r\n\r\n" % (len(body), body)
+    )
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=10) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as answer:
+            assert answer.read().startswith(b"HTTP/1.1 200")
+    path = f"/v1/conversations/{quote(key, safe='')}"
+    assert http.get(path, headers={"X-Limpet-Namespace": "mine"}).status_code == 200
+    assert http.get(path, headers={"X-Limpet-Namespace": "theirs"}).status_code == 404
