@@ -4,8 +4,8 @@ Without them a client that sends a byte now and then (slowloris), or only connec
 normal request nothing: a timer runs only while a head or a body is incomplete after what has arrived.
 
 And without two liberties of its parser: trailers are dropped, since it would append them to the headers, past every proxy that
-guards those (RFC 9110, section 6.5.1); and space after a value is no part of it (section 5.5), so that a key cannot get past those
-who compare by it.
+guards those (RFC 9110, section 6.5.1); and space after a value is no part of it (section 5.5), so that a key cannot get past who
+compares by it.
 """
 
 from __future__ import annotations
