@@ -2,6 +2,7 @@
 # The store's containers of docker-compose.yml: `store.sh store | sentinel | create-cluster | healthy`.
 # Renders the configuration from store.conf and limpet.acl, with the passwords of the environment, then becomes the server.
 set -eu
+umask 077
 
 here=$(dirname "$0")
 mode=${STORE_MODE:-single}
@@ -21,10 +22,10 @@ store() {
   mkdir -p "$data"
   # Whom a node follows is decided by failovers after its first start, and outlives a restart.
   if [ -f "$conf" ]; then follows=$(grep '^replicaof ' "$conf" || true); else follows=${STORE_FOLLOWS:+replicaof $STORE_FOLLOWS}; fi
-  acl >/run/valkey/users.acl
+  acl >/tmp/users.acl
   {
     sed '/^aclfile/d' "$here/store.conf"
-    echo "aclfile /run/valkey/users.acl"
+    echo "aclfile /tmp/users.acl"
     echo "dir $data"
     echo "maxmemory ${STORE_MAXMEMORY:-384mb}"
     echo "masteruser operator"

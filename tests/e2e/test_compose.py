@@ -77,7 +77,8 @@ def guarantees_hold(stack: Stack, key: str) -> int:
     assert post(stack, "/v1/bindings/confirm", key=key, fence=fence).status_code == 200
     assert {each["binding"]["worker"] for each in at_once(lambda n: resolve(stack, key, bind=True))} == {binders[0]["worker"]}
 
-    advances = [each.json() for each in at_once(lambda n: post(stack, "/v1/advance", key=key, reason="new", expected_epoch=epoch))]
+    answers = at_once(lambda n: post(stack, "/v1/advance", key=key, reason="new", expected_epoch=epoch))
+    advances = [each.json() for each in answers]
     assert [each["applied"] for each in advances].count(True) == 1  # G1, G2
     (later,) = {each["epoch"] for each in advances}
     assert later > epoch  # G3
@@ -123,9 +124,10 @@ def test_a_stack_that_is_killed_piece_by_piece(stack: Stack) -> None:
     advanced = post(stack, "/v1/advance", key="e2e:guarantees", reason="new").json()
     assert advanced["epoch"] > max(first, after)
 
-    verdict = json.loads(stack.execute("serve-1", "limpet", "chaos", "--minutes", "0.2", "--json", timeout_s=90))
+    verdict = json.loads(stack.execute("serve-1", "limpet", "chaos", "--minutes", "0.3", "--json", timeout_s=90))
     keep("chaos.json", json.dumps(verdict, indent=1))
-    assert verdict["verdict"]["holds"] if "verdict" in verdict else verdict["held"], verdict
+    assert verdict["verdict"]["violations"] == []
+    assert verdict["decisions"] > 50  # it judged something
 
 
 def store_dies(stack: Stack) -> None:

@@ -91,7 +91,7 @@ def _whole(kind: str, text: str) -> dict[str, Any]:
         message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
         return {"status": "completed", "output": [message]}
     usage = {"prompt_tokens": words, "completion_tokens": words, "total_tokens": 2 * words}
-    said = {"message": {"role": "assistant", "content": text}} if kind == "chat/completions" else {"text": text}
+    said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if kind == "chat/completions" else {"text": text}
     return {"choices": [{"index": 0, **said, "finish_reason": "stop"}], "usage": usage}
 
 
@@ -104,7 +104,7 @@ async def _events(kind: str, frame: dict[str, Any], text: str, pause_s: float) -
     if kind == "responses":
         yield _event({"type": "response.completed", "response": frame | _whole(kind, text)})
         return
-    end = {"delta": {}} if kind == "chat/completions" else {"text": ""}
+    end: dict[str, Any] = {"delta": {}} if kind == "chat/completions" else {"text": ""}
     yield _event(frame | _chunked(kind) | {"choices": [{"index": 0, **end, "finish_reason": "stop"}]})
     yield b"data: [DONE]\n\n"
 
@@ -112,7 +112,7 @@ async def _events(kind: str, frame: dict[str, Any], text: str, pause_s: float) -
 def _part(kind: str, frame: dict[str, Any], word: str) -> dict[str, Any]:
     if kind == "responses":
         return {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": word}
-    said = {"delta": {"role": "assistant", "content": word}} if kind == "chat/completions" else {"text": word}
+    said: dict[str, Any] = {"delta": {"role": "assistant", "content": word}} if kind == "chat/completions" else {"text": word}
     return frame | _chunked(kind) | {"choices": [{"index": 0, **said, "finish_reason": None}]}
 
 

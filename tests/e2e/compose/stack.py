@@ -31,8 +31,9 @@ def docker(*words: str, timeout_s: float = 120, check: bool = True, **environ: s
 
 
 def _run(command: list[str], timeout_s: float, check: bool, environ: dict[str, str]) -> str:
+    env = os.environ | environ
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | environ, timeout=timeout_s, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=ROOT, env=env, timeout=timeout_s, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert not check or done.returncode == 0, f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}"
     return done.stdout
