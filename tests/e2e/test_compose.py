@@ -167,7 +167,15 @@ def test_a_primary_is_lost(stack: Stack, primary: str) -> None:
     assert {key: resolve(stack, key)["epoch"] for key in keys} == {key: each["epoch"] for key, each in before.items()}
     for key, each in before.items():
         assert post(stack, "/v1/advance", key=key, reason="new").json()["epoch"] > each["epoch"]
+    stack.start(primary)
+    wait_until(lambda: role(stack, primary) == "slave", 60, "the old primary to follow the new one")
     guarantees_hold(stack, "e2e:after")
+
+
+def role(stack: Stack, node: str) -> str:
+    """What a node of the store says that it is."""
+    ask = "REDISCLI_AUTH=$STORE_OPERATOR_PASSWORD valkey-cli --no-auth-warning --user operator role"
+    return stack.execute(node, "sh", "-c", ask).split()[0]
 
 
 @pytest.mark.parametrize("number", ["TERM", "INT"])
