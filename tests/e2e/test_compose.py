@@ -23,6 +23,8 @@ from tests.support.servers import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 KEYS = [f"e2e:{number}" for number in range(12)]
 CALLERS = 12
+GATEWAY = ("gateway", "--upstream", "http://127.0.0.1:9", "--profile", "openai-chat")
+SHUT = ("--read-only", "--tmpfs", "/tmp", "--tmpfs", "/data:uid=10001,mode=700", "--cap-drop", "ALL")
 
 
 @pytest.fixture(scope="module")
@@ -179,13 +181,12 @@ def role(stack: Stack, node: str) -> str:
 
 
 @pytest.mark.parametrize("number", ["TERM", "INT"])
-@pytest.mark.parametrize("command", [("serve",), ("serve", "--workers", "2"), ("gateway", "--upstream", "http://127.0.0.1:9")])
+@pytest.mark.parametrize("command", [("serve",), ("serve", "--workers", "2"), GATEWAY])
 def test_process_1_ends_by_itself(image: str, command: tuple[str, ...], number: str) -> None:
     """As process 1, without tini, on a read-only file system: a signal ends it within seconds, with 0, store and workers too."""
-    words = ("--read-only", "--tmpfs", "/tmp", "--tmpfs", "/data:uid=10001,mode=700", "--cap-drop", "ALL")
-    found = docker("run", "-d", *words, image, *command).strip()
+    found = docker("run", "-d", *SHUT, image, *command).strip()
     try:
-        wait_until(lambda: "listening on" in docker("logs", found), 30, docker("logs", found))
+        wait_until(lambda: listens(found), 30, "it to listen")
         docker("exec", found, "python", "-IS", "/opt/limpet/share/alive.py")
         docker("kill", "-s", number, found)
         assert docker("wait", found, timeout_s=30).strip() == "0"
@@ -203,3 +204,42 @@ def test_a_signal_before_it_serves_counts(image: str) -> None:
         assert docker("wait", found, timeout_s=20).strip() in ("0", "143")
     finally:
         docker("rm", "-f", found)
+
+
+def listens(container: str) -> bool:
+    """Whether it said so; fails with its log when it has ended."""
+    log = docker("logs", container)
+    assert docker("inspect", "-f", "{{.State.Running}}", container).strip() == "true", log
+    return "listening on" in log
+
+
+def test_process_1_reaps_and_replaces_a_worker(image: str) -> None:
+    """A worker process that is killed leaves no zombie, and another takes its place."""
+    found = docker("run", "-d", *SHUT, image, "serve", "--workers", "2").strip()
+    try:
+        wait_until(lambda: listens(found), 30, "it to listen")
+        before = workers(found)
+        docker("exec", found, "python", "-IS", "-c", f"import os; os.kill({min(before)}, 9)")
+
+        def whole() -> bool:
+            now = workers(found)
+            return len(now) == 2 and min(before) not in now and set(now.values()) <= {"R", "S"}
+
+        wait_until(whole, 20, "two workers and no zombie")
+    finally:
+        docker("rm", "-f", found)
+
+
+LOOK = """
+import pathlib
+for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    pid, rest = stat.parent.name, stat.read_text().rpartition(")")[2].split()
+    if rest[1] == "1" and b"_supervisor" not in (stat.parent / "cmdline").read_bytes():
+        print(pid, rest[0])
+"""
+
+
+def workers(container: str) -> dict[int, str]:
+    """The children of process 1 but for the store's supervisor: process id and state, ``Z`` for a zombie."""
+    lines = docker("exec", container, "python", "-IS", "-c", LOOK).splitlines()
+    return {int(pid): state for pid, state in (line.split() for line in lines)}
