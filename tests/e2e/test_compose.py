@@ -23,6 +23,7 @@ from tests.support.servers import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 KEYS = [f"e2e:{number}" for number in range(12)]
 CALLERS = 12
+HEALTH = "{{.State.Health.Status}}"
 GATEWAY = ("gateway", "--upstream", "http://127.0.0.1:9", "--profile", "openai-chat")
 SHUT = ("--read-only", "--tmpfs", "/tmp", "--tmpfs", "/data:uid=10001,mode=700", "--cap-drop", "ALL")
 
@@ -95,7 +96,7 @@ def guarantees_hold(stack: Stack, key: str) -> int:
     return int(later)
 
 
-def all_up(stack: Stack) -> bool:
+def scraped(stack: Stack) -> bool:
     targets = stack.targets()
     return len(targets) >= 5 and all(each["health"] == "up" for each in targets)
 
@@ -117,7 +118,9 @@ def test_a_stack_that_is_killed_piece_by_piece(stack: Stack) -> None:
     assert {worker for served in traffic.served.values() for worker in served} == {"echo-1", "echo-2"}
     assert len(traffic.failed) <= 2, traffic.failed  # what the killed gateway had in its hands
 
-    wait_until(lambda: all_up(stack), 60, f"Prometheus to scrape all: {stack.targets()}")
+    wait_until(lambda: scraped(stack), 60, f"Prometheus to scrape all: {stack.targets()}")
+    running = docker("ps", "-q", "-f", f"label=com.docker.compose.project={stack.project}").split()
+    wait_until(lambda: {docker("inspect", "-f", HEALTH, each).strip() for each in running} == {"healthy"}, 60, "all to be well")
     keep("targets.json", json.dumps(stack.targets(), indent=1))
 
     store_dies(stack)
