@@ -105,7 +105,7 @@ def _fastapi(listener: socket.socket) -> None:
     commands = Commands(namespace=os.environ.get("LIMPET_NAMESPACE", "default"))
     app = FastAPI()
 
-    @app.post("/v1/resolve")
+    @app.post("/v1/resolve")  # type: ignore[untyped-decorator, unused-ignore]
     async def resolve(turn: Turn) -> dict[str, Any]:
         bind = Bind() if turn.bind else None
         call = commands.resolve(

@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ def run(*, url: str | None = None, n: int = 1_000_000, tell: Tell = SILENT) -> R
         some = min(SAMPLE, n)
         commands = Commands(namespace=where.namespace)
         for name, make in (("conversation", unbound), ("bound conversation", bound)):
-            rows += _stored(where, name, some, lambda targets, make=make: make(pipe, commands, targets), commands)
+            rows += _stored(where, name, some, partial(make, pipe, commands), commands)
         rows += rows_of({"memo entry": [Sample(_memo_entry(min(some, 20_000)))]}, baseline=None, unit="B", group="in the process")
         sizes = list(_short_lives(where, pipe, n, tell))
         middle = len(sizes) // 2

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ __all__ = ["BenchFailed", "command", "gather", "listening"]
 
 T = TypeVar("T")
 END_S = 15.0
+LONGEST_S = 300.0
 COMMAND = "import sys; from limpet.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -75,7 +77,10 @@ def gather(module: str, plans: Sequence[Any], kind: type[T]) -> list[T]:
             process.stdin.write(msgspec.json.encode(plan))
             process.stdin.close()
             process.stdin = None
-        answers = [process.communicate()[0] for process in processes]
+        until = time.monotonic() + LONGEST_S
+        answers = [process.communicate(timeout=max(until - time.monotonic(), 0.1))[0] for process in processes]
+    except subprocess.TimeoutExpired as error:
+        raise BenchFailed(f"A process of the bench was not done after {LONGEST_S:g} s.") from error
     finally:
         for process in processes:
             process.kill()
