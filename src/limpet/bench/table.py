@@ -22,7 +22,7 @@ def show(report: Report, console: Console) -> None:
     with_times = any(row.p50_us is not None for row in report.rows)
     extras = list(dict.fromkeys(name for row in report.rows for name in row.more))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     if with_load:
         table.add_column("at", justify="right")
     for heading in ("ratio", "median", "spread", *(("p50 us", "p99 us") if with_times else ()), *extras):
