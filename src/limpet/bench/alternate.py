@@ -10,14 +10,15 @@ __all__ = ["alternate", "alternate_async"]
 
 
 def alternate(cases: Mapping[str, Callable[[], Sample]], rounds: int, tell: Tell, label: str = "") -> dict[str, list[Sample]]:
-    """Runs each case once to warm up, then ``rounds`` times in turn."""
+    """Runs each case ``rounds`` times in turn; once before that to warm up, unless one round is all that is wanted."""
     found: dict[str, list[Sample]] = {name: [] for name in cases}
-    total = (rounds + 1) * len(cases)
-    for number in range(rounds + 1):
+    warm = int(rounds > 1)
+    total = (rounds + warm) * len(cases)
+    for number in range(rounds + warm):
         for position, (name, run) in enumerate(cases.items()):
             tell(f"{label} {name}".strip(), number * len(cases) + position, total)
             sample = run()
-            if number:
+            if number >= warm:
                 found[name].append(sample)
     tell(label, total, total)
     return found
@@ -28,12 +29,13 @@ async def alternate_async(
 ) -> dict[str, list[Sample]]:
     """The same for cases that are awaited."""
     found: dict[str, list[Sample]] = {name: [] for name in cases}
-    total = (rounds + 1) * len(cases)
-    for number in range(rounds + 1):
+    warm = int(rounds > 1)
+    total = (rounds + warm) * len(cases)
+    for number in range(rounds + warm):
         for position, (name, run) in enumerate(cases.items()):
             tell(f"{label} {name}".strip(), number * len(cases) + position, total)
             sample = await run()
-            if number:
+            if number >= warm:
                 found[name].append(sample)
     tell(label, total, total)
     return found

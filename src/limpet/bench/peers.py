@@ -56,20 +56,27 @@ def count(outcomes: Sequence[Outcome]) -> Count:
     return Count(splits, double, orphans)
 
 
-def run(*, sessions: int = 2000, rounds: int = 3, processes: int = PROCESSES, tell: Tell = SILENT) -> Report:
+def run(
+    *,
+    sessions: int = 2000,
+    rounds: int = 3,
+    processes: int = PROCESSES,
+    ways: Sequence[str] = tuple(WAYS),
+    tell: Tell = SILENT,
+) -> Report:
     """``sessions``: per contender and round; a tenth of them again, by callers that die or are slow amid their first request."""
     with running((), (), ()) as servers:
-        calm: dict[str, list[Count]] = {name: [] for name in WAYS}
-        cases = {name: _measured(name, servers, sessions, processes, calm[name]) for name in WAYS}
+        calm: dict[str, list[Count]] = {name: [] for name in ways}
+        cases = {name: _measured(name, servers, sessions, processes, calm[name]) for name in ways}
         found = alternate(cases, rounds, tell, "peers")
-        hard = {name: _hard(name, servers, max(sessions // 10, 8), processes, tell, number) for number, name in enumerate(WAYS)}
+        hard = {name: _hard(name, servers, max(sessions // 10, 8), processes, tell, number) for number, name in enumerate(ways)}
         told = version(servers[0].client)
-    counts = {name: sum(each[1:], each[0]) for name, each in calm.items()}
+    counts = {name: sum(each[-rounds:], Count(0, 0, 0)) for name, each in calm.items()}  # without the warm-up
     more: dict[str, dict[str, Any]] = {
-        name: {"splits": counts[name].splits, "double binds": counts[name].double} for name in WAYS
+        name: {"splits": counts[name].splits, "double binds": counts[name].double} for name in ways
     }
     rows = rows_of(found, baseline=LIMPET, unit="turns/s", group="calm: concurrent first turns, then later ones", more=more)
-    rows += [_hard_row(name, hard[name]) for name in WAYS]
+    rows += [_hard_row(name, hard[name]) for name in ways]
     ours = counts[LIMPET] + hard[LIMPET]
     figures = [figure("Limpet: splits and double binds", ours.splits + ours.double + ours.orphans, 0, None, "low")]
     figures += [

@@ -14,7 +14,7 @@ import uvloop
 from limpet.bench.model import percentile
 from limpet.bench.peers_ways import WAYS, Crash, Way
 
-__all__ = ["Outcome", "Plan"]
+__all__ = ["Outcome", "Plan", "carry_out"]
 
 WORKERS: Final = 8
 
@@ -102,7 +102,8 @@ async def _all_here(plan: Plan) -> None:
             here = int(await client.get(name) or 0)
 
 
-async def _main(plan: Plan) -> Outcome:
+async def carry_out(plan: Plan) -> Outcome:
+    """What this process does; the others do it meanwhile."""
     async with WAYS[plan.way](plan.urls, plan.ttl_s) as way:
         run = _Run(plan, way)
         await _all_here(plan)
@@ -115,4 +116,4 @@ async def _main(plan: Plan) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_main(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)))))
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)))))

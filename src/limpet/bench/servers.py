@@ -41,7 +41,8 @@ class Server:
         command = [
             str(server_binary()),
             *("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)),
-            *("--dir", str(folder), "--save", "", "--logfile", str(folder / "log"), *arguments),
+            *("--dir", str(folder), "--save", "", "--logfile", str(folder / "log")),
+            *("--repl-diskless-sync-delay", "0", *arguments),
         ]
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
