@@ -1,7 +1,7 @@
 """The ASGI application: hot routes first, everything else after (design, section 7).
 
 A hot request costs one dict lookup for the route, one for the namespace's client, a typed decode, the library's call
-and an encode. It is not logged.
+and an encode. It is not logged. The commonest does not come here at all: see :mod:`limpet.service.shortcut`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from limpet.service.messages import Batch
 from limpet.service.operations import HOT, Context, Operation
 from limpet.service.problems import MethodNotAllowed, NotFound
 from limpet.service.quota import Quota
+from limpet.service.shortcut import Shortcut
 from limpet.validate import check_text
 
 __all__ = ["CONVERSATIONS", "Service", "no_such_route", "send_problem"]
@@ -60,6 +61,7 @@ class Service:
     ) -> None:
         self._more = more
         self._quota = quota
+        self.shortcut = Shortcut(guard, clients, quota)
         self.end_readers = end_readers
         self._forward_auth = forward_auth
         self._guard = guard

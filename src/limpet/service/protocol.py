@@ -149,7 +149,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def limited(settings: Settings) -> type[Protocol]:
-    """The protocol within the limits of the settings."""
+def limited(protocol: type[Protocol], settings: Settings) -> type[Protocol]:
+    """A protocol within the limits of the settings."""
     limits = Limits(settings.head_timeout_s, settings.body_timeout_s, settings.max_connections)
-    return type("LimitedProtocol", (Protocol,), {"limits": limits})
+    return type(protocol.__name__, (protocol,), {"limits": limits})

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from limpet.service.build import Built, build
 from limpet.service.logs import logger
 from limpet.service.protocol import limited
+from limpet.service.short_way import ShortWay
 from limpet.service.tls import make_context, renew
 from limpet.settings import Settings, SettingsInvalid
 
@@ -79,7 +80,7 @@ def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         app,
         ssl_context_factory=None if context is None else lambda _, __: context,
         loop="uvloop",
-        http=limited(settings),
+        http=limited(ShortWay, settings),
         ws="none",
         lifespan="on",
         log_config=None,
