@@ -15,7 +15,7 @@ import msgspec
 
 from limpet.errors import LimpetError
 
-__all__ = ["BenchFailed", "command", "gather", "listening"]
+__all__ = ["BenchFailed", "Listening", "command", "gather", "listening"]
 
 T = TypeVar("T")
 END_S = 15.0
@@ -27,6 +27,12 @@ class BenchFailed(LimpetError):
     """The bench could not be carried out; that says nothing about what it measures."""
 
     code = "bench_failed"
+
+
+class Listening(str):
+    """The URL of a process, which is ``pid``."""
+
+    pid: int
 
 
 def command(*words: str) -> tuple[str, ...]:
@@ -41,7 +47,7 @@ def _environ(**more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def listening(*arguments: str, **environ: str) -> Iterator[str]:
+def listening(*arguments: str, **environ: str) -> Iterator[Listening]:
     """A process that says ``listening on URL``; the URL. Raises BenchFailed when it ends before that."""
     with tempfile.TemporaryDirectory(prefix="limpet-bench-") as folder:
         process = subprocess.Popen(
@@ -52,7 +58,9 @@ def listening(*arguments: str, **environ: str) -> Iterator[str]:
             for line in process.stdout:
                 _, found, rest = line.partition("listening on ")
                 if found:
-                    yield rest.split()[0].rstrip(";")
+                    url = Listening(rest.split()[0].rstrip(";"))
+                    url.pid = process.pid
+                    yield url
                     return
             raise BenchFailed(f"A part of the bench ended with {process.wait()} before it listened.")
         finally:

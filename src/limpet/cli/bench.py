@@ -118,6 +118,9 @@ def http(
     concurrency: Annotated[
         list[int], typer.Option(min=1, max=10_000, metavar="N", help="Connections at once; may be given several times.")
     ] = [8, 64, 256],  # noqa: B006
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="Also measure a service of so many processes, above 1.")
+    ] = 1,
     rounds: Rounds = 3,
     redis_url: Store = None,
     quick: Quick = False,
@@ -132,7 +135,12 @@ def http(
 
     return _report(
         lambda tell: it.run(
-            url=redis_url, requests=_less(requests, quick, 300), concurrencies=concurrency, rounds=rounds, tell=tell
+            url=redis_url,
+            requests=_less(requests, quick, 300),
+            concurrencies=concurrency,
+            workers=workers,
+            rounds=rounds,
+            tell=tell,
         ),
         as_json,
         plot,
