@@ -48,7 +48,9 @@ def run(
     Raises BenchFailed where FastAPI is not installed.
     """
     if not fastapi_is_there():
-        raise BenchFailed("FastAPI, one of the contenders, is not installed; install it (uv sync --group bench), then try again.")
+        raise BenchFailed(
+            "FastAPI, one of the contenders, is not installed; pip install fastapi (in a checkout: uv sync --group bench)."
+        )
     rows: list[Row] = []
     figures: list[Figure] = []
     with place(url) as where, contextlib.ExitStack() as stack:
@@ -71,9 +73,9 @@ def run(
         rows=rows,
         figures=figures,
         notes=[
-            "cpu us: of the server's processes, per request; cpu ratio: the baseline's by it. On few cores, which the load generator "
-            "and the store share with the server, that is the ratio that says what a core can serve.",
-            "constant answer: uvicorn as limpet serve runs it, with an ASGI application that reads the body and answers a constant. "
+            "cpu us: of the server's processes, per request; cpu ratio: the baseline's by it. On few cores, which the load "
+            "generator and the store share with the server, that is the ratio that says what a core can serve.",
+            "constant answer: uvicorn as limpet serve runs it, with an ASGI application that reads the body and answers that. "
             "short way, no store: the service itself, whose way past ASGI is answered at once.",
             "p99 counts from the instant at which a request was due, at a fixed rate: half of what the service does at most.",
         ],
@@ -106,7 +108,7 @@ def _cpu_columns(spent: Mapping[str, Sequence[float]]) -> dict[str, dict[str, An
 
 def _binding(server: str) -> Load:
     """Every conversation gets its worker."""
-    return Load(url=server, path=PATH, headers=HEADERS, body=COMMITTED, numbers=KEYS, count=KEYS, connections=1)
+    return Load(url=str(server), path=PATH, headers=HEADERS, body=COMMITTED, numbers=KEYS, count=KEYS, connections=1)
 
 
 def _load(load: Load) -> Loaded:
@@ -119,7 +121,7 @@ def _sample(loaded: Loaded) -> Sample:
 
 def _asking(server: Listening, connections: int, requests: int, spent: list[float]) -> Callable[[], Sample]:
     load = Load(
-        url=server,
+        url=str(server),
         path=PATH,
         headers=HEADERS,
         body=BODY,
@@ -164,7 +166,14 @@ def _paced(url: str, namespace: str, wait: str, requests: int, rounds: int, tell
         def asking(body: str, expects: str, numbers: int = 0) -> Load:
             first = 0 if numbers else next(_numbers)
             return Load(
-                url=server, path=PATH, headers=HEADERS, body=body, numbers=numbers, first=first, count=requests, expects=expects
+                url=str(server),
+                path=PATH,
+                headers=HEADERS,
+                body=body,
+                numbers=numbers,
+                first=first,
+                count=requests,
+                expects=expects,
             )
 
         _load(_binding(server))

@@ -1,7 +1,8 @@
 """What ``limpet serve`` is measured against: ``python -m limpet.bench.http_servers constant | storeless | fastapi``.
 
 ``constant``: the same server (uvicorn as we run it), an application that reads the body and answers a constant.
-``storeless``: the service with its short way past ASGI, over a client that answers a constant at once. ``fastapi``: the same job by FastAPI and redis-py.
+``storeless``: the service with its short way past ASGI, over a client that answers a constant at once.
+``fastapi``: the same job by FastAPI and redis-py.
 """
 
 from __future__ import annotations
