@@ -48,6 +48,8 @@ class Protocol(HttpToolsProtocol):
     limits: ClassVar[Limits]
     _head = 0
     _in_head = True
+    _message = False
+    _begun = 0
     _in_body = False
     _arrived = 0
     _piece = 0
@@ -67,7 +69,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._piece = len(data)
+        self._piece, self._begun, inside = len(data), 0, self._message
         super().data_received(data)
         if self.parser is None or self.transport.is_closing():
             return
@@ -79,12 +81,14 @@ class Protocol(HttpToolsProtocol):
             if self._timer is None:
                 self._time(self.limits.head_s)
             if self._in_head:
-                self._head += len(data)
+                if not self._begun or (self._begun == 1 and not inside):  # else most of this was other requests (pipelining)
+                    self._head += len(data)
                 if self._head > MAX_HEAD_BYTES:
                     self.send_400_response("Request line and headers are too large.")
 
     def on_message_begin(self) -> None:
-        self._head, self._in_head = 0, True
+        self._head, self._in_head, self._message = 0, True, True
+        self._begun += 1
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
@@ -106,7 +110,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._untime()
-        self._in_body = False
+        self._in_body = self._message = False
         super().on_message_complete()
 
     def _size(self) -> int:

@@ -28,7 +28,6 @@ class ShortWay(Protocol):
     have to. What arrives while its answer is out waits in ``_held``.
     """
 
-    _between = True
     _busy = False
     _last = False
     _held = b""
@@ -40,16 +39,6 @@ class ShortWay(Protocol):
     def _shortcut(self) -> Shortcut | None:
         return getattr(self.config.app, "shortcut", None)
 
-    # -- the parser's callbacks ----------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._between = False
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        self._between = True
-        super().on_message_complete()
-
     # -- the transport's -----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -58,7 +47,7 @@ class ShortWay(Protocol):
             if len(self._held) > MAX_HELD_BYTES:
                 self.flow.pause_reading()
             return
-        if self._between and data.startswith(START) and self._short(data):
+        if not self._message and data.startswith(START) and self._short(data):
             return
         super().data_received(data)
 
