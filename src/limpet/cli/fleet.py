@@ -78,9 +78,7 @@ def workers(*, url: str | None, namespace: str | None, as_json: bool) -> int:
     else:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("worker", "pool", "state", "bindings", "capacity", "heartbeat", "address"):
-            free = name in ("worker", "pool", "address")  # what a narrow terminal folds; words and figures stay whole
-            right = name in ("bindings", "capacity", "heartbeat")
-            table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not free)
+            table.add_column(name, justify="right" if name in ("bindings", "capacity", "heartbeat") else "left", overflow="fold")
         for each in found.workers:
             state = Text(each.state, STYLES.get(each.state, ""))
             if each.drain is not None:
