@@ -31,6 +31,8 @@ PATH: Final = "/v1/resolve"
 CONTINUE: Final = '"action":"continue"'
 HEADERS: Final = {"content-type": "application/json"}
 NO_FASTAPI: Final = "FastAPI is not installed, so it is missing here: pip install fastapi (in a checkout: uv sync --group bench)."
+PATIENT: Final = {"LIMPET_DEADLINE_MS": "5000"}
+"""A machine that is busy with something else makes a figure worse, and no answer a degraded one."""
 _numbers = itertools.count(0, 10_000_000)
 
 
@@ -82,7 +84,7 @@ def run(
 
 
 def _contenders(where: Place, stack: contextlib.ExitStack, workers: int) -> dict[str, Listening]:
-    environ = {"LIMPET_REDIS_URL": where.url, "LIMPET_NAMESPACE": where.namespace, "LIMPET_PORT": "0"}
+    environ = {"LIMPET_REDIS_URL": where.url, "LIMPET_NAMESPACE": where.namespace, "LIMPET_PORT": "0"} | PATIENT
     module = ("-m", "limpet.bench.http_servers")
     servers = {
         CONSTANT: stack.enter_context(listening(*module, "constant", **environ)),
@@ -159,7 +161,7 @@ def _figures(rows: Sequence[Row], concurrencies: Sequence[int]) -> Iterator[Figu
 
 def _paced(url: str, namespace: str, wait: str, requests: int, rounds: int, tell: Tell, figures: list[Figure]) -> Iterator[Row]:
     """p99 of continue and of bind at half the rate at which each saturates."""
-    environ = {"LIMPET_REDIS_URL": url, "LIMPET_NAMESPACE": namespace, "LIMPET_PORT": "0"}
+    environ = {"LIMPET_REDIS_URL": url, "LIMPET_NAMESPACE": namespace, "LIMPET_PORT": "0"} | PATIENT
     with listening(*command("serve"), **environ) as server:
 
         def asking(body: str, expects: str, numbers: int = 0) -> Load:

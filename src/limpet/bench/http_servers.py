@@ -62,6 +62,10 @@ class _Storeless:
     async def close(self) -> None:
         """Nothing to close."""
 
+    async def prune(self) -> int:
+        """Nothing to tidy."""
+        return 0
+
     async def resolve(self, key: str | None = None, **options: object) -> Any:
         """The answer."""
         return self._answer
