@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from limpet.events import Event
     from limpet.health import Health
     from limpet.maintenance import Drained
+    from limpet.opinion import Opinion
     from limpet.policy import Policy
     from limpet.results import Advanced, Binding, Forgotten, Resolution, Suspended
     from limpet.workers import Worker
@@ -32,6 +33,8 @@ MAX_CLIENTS: Final = 64
 
 class Client(Protocol):
     """What the service asks of :class:`limpet.Limpet`."""
+
+    opinion: Opinion | None
 
     async def open(self) -> None:
         """Connect and check the configuration."""
