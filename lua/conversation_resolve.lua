@@ -12,7 +12,8 @@
 -- --
 -- Returns -> record: nothing was due; at most the activity was written
 -- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
---            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed}
+--            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed, lapsed}; lapsed: a claim that
+--            ran out unconfirmed made way for this bind
 -- Errors -> IMPLAUSIBLE_EPOCH, SCHEMA_TOO_NEW, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(1). An unchanged record: 2 redis.calls (TIME, GET). A touch: 3, of a bound one 4. A first turn with bind: 6
 --               (TIME, GET, GET and SET of the clock, ZADD, SET). At most 10 (a heal that resets, claims and commits).
@@ -89,11 +90,11 @@ end
 local behind = record ~= nil and record_settle(record, now)
 local changed = behind or (record ~= nil and keep_ms > record.keep_ms)
 
-local function outcome(action, epoch, ordinal, reason, bits, previous, decided, replayed)
+local function outcome(action, epoch, ordinal, reason, bits, previous, decided, replayed, lapsed)
   local reset = math.floor(bits / RESET) % 2 == 1
   return {
     action, reset and reason or '', previous, math.floor(bits / NEW_CONVERSATION) % 2, bits % 2,
-    epoch, ordinal, reason, decided and 1 or 0, behind and 1 or 0, replayed and 1 or 0,
+    epoch, ordinal, reason, decided and 1 or 0, behind and 1 or 0, replayed and 1 or 0, lapsed and 1 or 0,
   }
 end
 
@@ -112,7 +113,7 @@ if again then
       redis.call('SET', record_key, raw, 'KEEPTTL')
     end
     local action = again[8] > 0 and BIND or 0
-    return reply(now, raw, outcome(action, again[3], again[4], again[5], again[7], again[6], true, true))
+    return reply(now, raw, outcome(action, again[3], again[4], again[5], again[7], again[6], true, true, false))
   end
   if again[3] ~= record.epoch then
     again = nil
@@ -171,7 +172,7 @@ end
 local previous = bits >= RESET and record.previous or 0
 
 -- 3. The binding of the epoch: exactly one caller is told to bind.
-local action, committed = 0, false
+local action, committed, lapsed = 0, false, false
 if wants_bind then
   if record.state == BOUND and now <= record.deadline + granularity then
     action = CONTINUE
@@ -192,7 +193,7 @@ if wants_bind then
     if record.state > UNBOUND and record.worker ~= worker then
       redis.call('ZREM', bound_key, bound_member(record_key, record.worker))
     end
-    action, committed = BIND, commit
+    action, committed, lapsed = BIND, commit, record.state == CLAIMED
     record.state, record.fence, record.holder = commit and BOUND or CLAIMED, fence, holder
     record.worker, record.dp_rank, record.incarnation = worker, dp_rank, incarnation
     record.rebound = record.rebound == 2 and 1 or 0 -- a drain took it off its worker: this is the rebind
@@ -222,4 +223,4 @@ end
 if committed then
   publish(channel, 'bind', record_key, record, '')
 end
-return reply(now, raw, outcome(action, record.epoch, record.ordinal, record.reason, bits, previous, decided or bits > 0, false))
+return reply(now, raw, outcome(action, record.epoch, record.ordinal, record.reason, bits, previous, decided or bits > 0, false, lapsed))

@@ -12,7 +12,7 @@ local function record_unpack(raw, granularity)
     return nil, redis.error_reply('SCHEMA_TOO_NEW a record has schema ' .. schema .. ' and this release reads up to 1; upgrade this replica')
   end
   local read, body = pcall(cmsgpack.unpack, string.sub(raw, 42 + size))
-  if not read or type(body) ~= 'table' or type(body[10]) ~= 'table' then
+  if mark % 8 > 2 or not read or type(body) ~= 'table' or type(body[10]) ~= 'table' then
     return nil, redis.error_reply('CORRUPT a record cannot be decoded; delete that key or restore it from a backup')
   end
   local state = mark % 8

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from limpet.calls import Answer
-from limpet.errors import StaleFence
+from limpet.errors import StaleFence, StoreCorrupt
 from limpet.record import BOUND, CLAIMED, UNBOUND, Record, decode_record, split_reply
 from limpet.results import Binding
 
 __all__ = ["binding_of", "read_binding"]
 
 _STATES: Final[tuple[Literal["unbound", "claimed", "bound"], ...]] = ("unbound", "claimed", "bound")
+_State: TypeAlias = Annotated[int, msgspec.Meta(ge=UNBOUND, le=BOUND)]
+_Outcome: TypeAlias = tuple[int, _State, int, str, int, int, int, int]
+"""held, state, fence, worker, dp_rank, decided, behind, replayed (lua/README.md)."""
 
 
 def binding_of(
@@ -50,7 +53,10 @@ def binding_of(
 def read_binding(name: str, fence: int, grace_us: int, reply: bytes) -> Answer:
     """The reply of a binding call. Raises StaleFence, with the binding that holds now."""
     now, raw, outcome = split_reply(reply)
-    held, state, held_fence, worker, dp_rank, decided, behind, replayed = outcome or []
+    try:
+        held, state, held_fence, worker, dp_rank, decided, behind, replayed = msgspec.convert(outcome, _Outcome)
+    except msgspec.ValidationError:
+        raise StoreCorrupt("The outcome of a binding call cannot be read; delete that key or restore it.") from None
     record = decode_record(raw)
     current = None if record is None or record.forgotten else binding_of(record, now, grace_us)
     if not held:

@@ -50,7 +50,7 @@ class Call(Generic[T]):
 class Answer(NamedTuple):
     """What a script said, beside the result that the caller sees: for metrics, memory and durability. ``decided``: it reports
     a decision (an advance, reset, claim, confirm, rebind), also one of an earlier try. ``written``: this very call wrote the
-    record, so that a WAIT after it means something."""
+    record, so that a WAIT after it means something. ``lapsed``: it took over a claim that had run out unconfirmed."""
 
     result: Any
     decided: bool = False
@@ -59,3 +59,4 @@ class Answer(NamedTuple):
     epoch: int = 0
     fence: int = 0
     written: bool = True
+    lapsed: bool = False

@@ -22,7 +22,7 @@ from limpet.clock import EPOCH_UNIX_S, tick_to_unix_ms
 from limpet.errors import InvalidRequest
 from limpet.keys import Keyspace, digest, keyspace
 from limpet.policy import NONE, Policy
-from limpet.record import Record, decode_record, split_reply
+from limpet.record import Record, decode_record, fields_of, split_reply
 from limpet.results import Advanced, Binding, Forgotten, Reset, Resolution, Suspended
 from limpet.schema import NEW_NAMESPACE
 from limpet.scripts import script
@@ -213,7 +213,8 @@ class Commands:
                 epoch=record.epoch,
                 fence=record.body.fence,
             )
-        action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, decided, behind, replayed = outcome
+        action, reset_reason, previous, new_conversation, created, epoch, ordinal, reason, *flags = fields_of(outcome, 12)
+        decided, behind, replayed, lapsed = map(bool, flags)
         binding = None
         if epoch == record.epoch:
             binding = binding_of(record, now, self.granularity_us, _ACTIONS[action] if wants_bind else None)
@@ -222,7 +223,7 @@ class Commands:
             scope = self.declared_scope(target.key, previous) if previous else None
             reset = Reset(reset_reason, previous or None, scope, bool(new_conversation))
         result = self._resolution(target, session_id, epoch, ordinal, reason, created=bool(created), reset=reset, binding=binding)
-        return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
+        return Answer(result, decided, behind, replayed, record.epoch, record.body.fence, lapsed=lapsed)
 
     def _resolution(
         self,
@@ -286,7 +287,7 @@ class Commands:
 
         def parse(reply: bytes) -> Answer:
             _, raw, outcome = split_reply(reply)
-            applied, epoch, ordinal, previous, decided, behind, replayed = outcome or []
+            applied, epoch, ordinal, previous, decided, behind, replayed = fields_of(outcome, 7)
             result = Advanced(epoch, ordinal, previous or None, self.declared_scope(key, epoch), bool(applied))
             record = Record(raw)
             return Answer(result, bool(decided), bool(behind), bool(replayed), record.epoch, record.body.fence)
@@ -299,7 +300,7 @@ class Commands:
 
         def parse(reply: bytes) -> Answer:
             _, _, outcome = split_reply(reply)
-            applied, epoch, decided, behind, replayed = outcome or []
+            applied, epoch, decided, behind, replayed = fields_of(outcome, 5)
             return Answer(Suspended(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
 
         args = self._packed(now_us, request_id, self._channel, window_ms * 1000)
@@ -310,7 +311,7 @@ class Commands:
 
         def parse(reply: bytes) -> Answer:
             _, _, outcome = split_reply(reply)
-            applied, epoch, decided, behind, replayed = outcome or []
+            applied, epoch, decided, behind, replayed = fields_of(outcome, 5)
             return Answer(Forgotten(epoch or None, bool(applied)), bool(decided), bool(behind), bool(replayed), epoch)
 
         args = self._packed(now_us, request_id, self._channel, expected_epoch)

@@ -29,6 +29,9 @@ class Instruments(Protocol):
     def bind(self, outcome: str) -> None:
         """A bind was asked for; ``outcome`` is the action, or what became of the claim."""
 
+    def claim_timeout(self) -> None:
+        """A claim ran out unconfirmed and another's bind took its place: its holder died, hung or lost the store."""
+
     def fence_rejection(self, operation: str) -> None:
         """A call with an old fence was refused (G5)."""
 
@@ -69,6 +72,9 @@ class NullMetrics:
         """Nothing."""
 
     def bind(self, outcome: str) -> None:
+        """Nothing."""
+
+    def claim_timeout(self) -> None:
         """Nothing."""
 
     def fence_rejection(self, operation: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import structlog
 
 from limpet.calls import Call
 from limpet.clock import EPOCH_UNIX_S
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Drained", "Maintenance"]
 
+log = structlog.get_logger("limpet.maintenance")
+
 STEP: Final = 64
 """Records looked at in one script call."""
 DRAIN_STEP: Final = 16
@@ -32,7 +35,8 @@ AT_ONCE: Final = 32
 PAGE: Final = 1000
 """Members read in one command."""
 
-_decode_counts: Final = msgspec.msgpack.Decoder(tuple[int, Any]).decode
+_decode_page: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
+_decode_counts: Final = msgspec.msgpack.Decoder(dict[str, int] | list[Any]).decode  # an empty Lua table is a list
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -126,8 +130,14 @@ class Maintenance:
                 offset = 0
                 while True:
                     head = struct.pack(">QQQ", 0, self._granularity_us, offset)
-                    call = Call(script("binding_census"), (bound,), (head,), _decode_counts)
-                    offset, counts = await self._executor.run(call, self._timeout_s)
+                    call = Call(script("binding_census"), (bound,), (head,), _decode_page)
+                    offset, raw = await self._executor.run(call, self._timeout_s)
+                    try:
+                        counts = _decode_counts(raw)
+                    except msgspec.MsgspecError:
+                        # Not ours, and no reason to know nothing of all the others. Pruned once its record is gone.
+                        log.warning("bindings_uncounted", key=bound, reason="a member is not UTF-8")
+                        counts = []
                     for worker, count in counts.items() if isinstance(counts, dict) else ():
                         totals[worker] = totals.get(worker, 0) + count
                     if not offset:
@@ -157,12 +167,17 @@ class Maintenance:
         moved = left = 0
         tail = b":" + worker.encode()
         head = struct.pack(">QQ", 0, self._granularity_us) + msgspec.msgpack.encode((channel, worker, "drained"))
-        offset = 0
+        # By score and not by rank: what is taken out below, by us or by others' releases, moves the ranks of all above it, and a
+        # page by rank would pass over some. A score only grows while a binding lives, so that it stays ahead until it is met.
+        low: str | bytes = "-inf"
+        met: set[bytes] = set()  # of those with the score ``low``
+        skip = 0
         while True:
-            page: list[bytes] = await self._executor.command(
-                "ZRANGE", bound, offset, offset + PAGE - 1, timeout_s=self._timeout_s, key=bound
+            flat: list[bytes] = await self._executor.command(
+                "ZRANGE", bound, low, "+inf", "BYSCORE", "LIMIT", skip, PAGE, "WITHSCORES", timeout_s=self._timeout_s, key=bound
             )
-            ours = [member for member in page if member[37:] == tail]
+            page, scores = flat[::2], flat[1::2]
+            ours = [member for member in page if member[37:] == tail and member not in met]
             gone = 0
             for start in range(0, len(ours), DRAIN_STEP):
                 members = ours[start : start + DRAIN_STEP]
@@ -172,4 +187,7 @@ class Maintenance:
                 moved, left, gone = moved + step_moved, left + step_left, gone + len(members) - step_left
             if len(page) < PAGE:
                 return moved, left
-            offset += PAGE - gone
+            stuck = scores[0] == scores[-1]  # a whole page of one score
+            skip = skip * (scores[0] == low) + PAGE - gone if stuck else 0
+            low = scores[-1]
+            met = {member for member, score in zip(page, scores, strict=True) if score == low} | (met if stuck else set())

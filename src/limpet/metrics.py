@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -18,6 +18,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from limpet.instruments import Instruments, NullMetrics
+
+if TYPE_CHECKING:
+    from limpet.health import Health
 
 __all__ = [
     "CONTENT_TYPE",
@@ -44,6 +47,7 @@ KNOWN_REASONS: Final = frozenset(
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _OTHER: Final = "other"
+_LEVELS: Final = {"ok": 0, "warn": 1, "fail": 2}
 WORKER_STATES: Final = ("live", "draining", "gone")
 
 Inc = Callable[[], None]
@@ -71,6 +75,7 @@ class Metrics:
         )  # fmt: skip
         sizes = Histogram("limpet_batch_size", "Commands sent in one write.", buckets=_SIZES, registry=self.registry)
         self._rollback: Inc = counter("rollbacks", "Lost advances noticed and passed.").inc
+        self._timeout: Inc = counter("claim_timeouts", "Claims that ran out unconfirmed and were taken over.").inc
         self._behind: Inc = counter("clock_behind", "Calls that met a store clock set back.").inc
         self._degraded: Inc = counter("degraded", "Turns answered without the store.").inc
         self._undurable: Inc = counter("undurable", "Writes that no replica acknowledged.").inc
@@ -122,6 +127,10 @@ class Metrics:
         if inc is None:
             inc = self._by_bind[outcome] = self._binds.labels(outcome).inc
         inc()
+
+    def claim_timeout(self) -> None:
+        """Count one claim that ran out."""
+        self._timeout()
 
     def fence_rejection(self, operation: str) -> None:
         """Count one stale fence."""
@@ -181,11 +190,16 @@ class Metrics:
             registry.register(_Copy(self.registry))
         return registry
 
-    def render(self, bindings: Mapping[str, int] | None = None, workers: Mapping[str, int] | None = None) -> bytes:
+    def render(
+        self,
+        bindings: Mapping[str, int] | None = None,
+        workers: Mapping[str, int] | None = None,
+        health: Health | None = None,
+    ) -> bytes:
         """The exposition text. ``bindings`` (worker -> live bindings) and ``workers`` (state -> workers) come from the store, so
-        they are the same whichever process answers; None leaves that metric out."""
+        they are the same whichever process answers; None leaves that metric out. ``health`` is the last look at the store."""
         registry = self._counted()
-        registry.register(_Now(bindings, workers))
+        registry.register(_Now(bindings, workers, health))
         return generate_latest(registry)
 
 
@@ -205,15 +219,24 @@ class _Copy(Collector):
 class _Now(Collector):
     """What holds at the moment of the scrape and belongs to no process."""
 
-    def __init__(self, bindings: Mapping[str, int] | None, workers: Mapping[str, int] | None) -> None:
+    def __init__(self, bindings: Mapping[str, int] | None, workers: Mapping[str, int] | None, health: Health | None) -> None:
         self._bindings = bindings
         self._workers = workers
+        self._health = health
 
     def collect(self) -> Iterator[Metric]:
-        """``limpet_build_info``, ``limpet_workers`` and ``limpet_bindings``."""
+        """``limpet_build_info``, ``limpet_ready``, ``limpet_health``, ``limpet_workers`` and ``limpet_bindings``."""
         info = GaugeMetricFamily("limpet_build_info", "Always 1; the labels say what runs.", labels=("version",))
         info.add_metric((version("limpet"),), 1)
         yield info
+        if self._health is not None:
+            ready = GaugeMetricFamily("limpet_ready", "1 when no check of the store fails, 0 when one does.")
+            ready.add_metric((), int(self._health.ok))
+            yield ready
+            checks = GaugeMetricFamily("limpet_health", "Checks of the store: 0 ok, 1 a warning, 2 failed.", labels=("check",))
+            for check in self._health.checks:
+                checks.add_metric((check.name,), _LEVELS[check.level])
+            yield checks
         if self._workers is not None:
             states = GaugeMetricFamily("limpet_workers", "Registered workers.", labels=("state",))
             for state in WORKER_STATES:

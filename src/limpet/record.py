@@ -15,7 +15,7 @@ import msgspec
 from limpet.errors import SchemaTooNew, StoreCorrupt
 from limpet.schema import NEWEST
 
-__all__ = ["BOUND", "CLAIMED", "UNBOUND", "Record", "decode_record", "split_reply"]
+__all__ = ["BOUND", "CLAIMED", "UNBOUND", "Record", "decode_record", "fields_of", "split_reply"]
 
 UNBOUND, CLAIMED, BOUND = 0, 1, 2
 
@@ -55,6 +55,8 @@ class Record:
         if schema > NEWEST:
             raise SchemaTooNew(f"A record has schema {schema} and this release reads up to {NEWEST}; upgrade this replica.")
         self.state: int = mark & 7
+        if self.state > BOUND:
+            raise StoreCorrupt("A record is in a state that there is not; delete that key or restore it.")
         self.suspended = mark & 8 != 0
         self.forgotten = mark & 16 != 0
         try:
@@ -78,6 +80,8 @@ def decode_record(raw: bytes) -> Record | None:
 def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
     """(now, the record's bytes, the outcome). The outcome is None in the short forms: nothing was decided. In the shortest,
     the record alone, the time is not told (0), since it lies within one granularity of the last activity."""
+    if not reply:
+        raise StoreCorrupt("A script answered with nothing; the store is not one of ours, or not the scripts.")
     if reply[0] <= NEWEST:
         return 0, reply, None
     try:
@@ -85,6 +89,13 @@ def split_reply(reply: bytes) -> tuple[int, bytes, list[Any] | None]:
         if len(reply) > 9 and reply[9] == 0xCD:
             (length,) = _LENGTH.unpack_from(reply, 9)
             return now, reply[12 : 12 + length], _outcome.decode(reply[12 + length :])
-    except (struct.error, msgspec.MsgspecError):
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError):
         raise StoreCorrupt("A record cannot be told from the reply around it; delete that key or restore it.") from None
     return now, reply[9:], None
+
+
+def fields_of(outcome: list[Any] | None, count: int) -> list[Any]:
+    """The fields of an outcome. Raises StoreCorrupt where there are not so many."""
+    if outcome is None or len(outcome) != count:
+        raise StoreCorrupt("A script's answer has other parts than this release knows; upgrade this replica, or the others.")
+    return outcome

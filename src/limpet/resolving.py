@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import structlog
 
 from limpet.bind import Bind
 from limpet.calls import Answer, Call, Target
-from limpet.errors import InvalidRequest, NotDurable, StoreUnavailable
-from limpet.executors.lane import LaneLost, ReplyError
+from limpet.errors import InvalidRequest, LimpetError, NotDurable, StoreUnavailable
+from limpet.executors.durable import Promise
+from limpet.executors.lane import Lane, LaneLost, ReplyError
 from limpet.keys import digest
 from limpet.placing import Placing
 from limpet.policy import NONE, Policy
@@ -27,6 +28,15 @@ log = structlog.get_logger("limpet")
 
 Kind = Literal["turn", "fork", "delegate", "tool", "background"]
 KINDS: Final = ("turn", "fork", "delegate", "tool", "background")
+
+
+class Sent(NamedTuple):
+    """A turn that went the short way."""
+
+    known: Known
+    lane: Lane
+    promise: Promise | None
+    reply: asyncio.Future[bytes]
 
 
 class Resolving(Placing):
@@ -166,6 +176,21 @@ class Resolving(Placing):
         until: float,
     ) -> Resolution | None:
         """The short way (:mod:`limpet.quick`); None when the long way has to be gone."""
+        sent = self._send_quickly(known, template, rid)
+        if sent is None:
+            return None
+        try:
+            reply: bytes = await sent.reply
+        except (LaneLost, ReplyError):
+            return None
+        except StoreUnavailable as error:
+            self.executor.failed(known.record_key, sent.lane)
+            return self._degraded(known.target.key, session_id, error)
+        self.executor.answered("conversation_resolve", until - self._deadline_s, sent.lane)
+        read = self._read_quickly(sent, reply, session_id, bind)
+        return read if isinstance(read, Resolution) else await self._settle_quickly(sent, read, bind, until, require_durable)
+
+    def _send_quickly(self, known: Known, template: tuple[bytes, bytes], rid: str) -> Sent | None:
         executor = self.executor
         lane = executor.topology.lane(known.record_key, "shared")
         if lane is None or lane.full() or lane.breaker.open:
@@ -175,29 +200,84 @@ class Resolving(Placing):
         if promise is not None and not seen:
             return None  # likely to decide something: that travels with its WAIT
         now = executor.time()
-        try:
-            reply: bytes = await lane.send_packed(self._quick.command(known, template, seen, rid), now + self._deadline_s, now)
-        except (LaneLost, ReplyError):
-            return None
-        except StoreUnavailable as error:
-            executor.failed(known.record_key, lane)
-            return self._degraded(known.target.key, session_id, error)
-        executor.answered("conversation_resolve", until - self._deadline_s, lane)
+        reply = lane.send_packed(self._quick.command(known, template, seen, rid), now + self._deadline_s, now)
+        return Sent(known, lane, promise, reply)
+
+    def _read_quickly(self, sent: Sent, reply: bytes, session_id: str, bind: Bind | None) -> Resolution | Answer:
+        """What a reply means; an Answer where its durability is to be settled first."""
+        known = sent.known
         if reply == known.raw and (same := known.resolution) is not None:
             self._instruments.resolution(self.namespace, "declared", "continued")
             if bind is not None:
                 self._instruments.bind("continue")
             return same if same.session_id == session_id else msgspec.structs.replace(same, session_id=session_id)
         answer = self.commands.read_resolution(reply, known.target, session_id, bind is not None)
-        resolution: Resolution = answer.result
         if reply[0] <= NEWEST:
-            known.raw, known.resolution = reply, resolution
-        if promise is not None and answer.decided:
-            answer = await self._settle_durability(answer, known.target, promise, until - self._monotonic(), require_durable)
-            resolution = answer.result
-        self._note(known.target, answer)
+            known.raw, known.resolution = reply, answer.result
+        self._note(known.target, answer)  # also what is then refused as not durable: it happened, and its loss must be noticed
+        if sent.promise is not None and answer.decided:
+            return answer
+        return self._counted(answer, bind)
+
+    async def _settle_quickly(
+        self, sent: Sent, answer: Answer, bind: Bind | None, until: float, require_durable: bool
+    ) -> Resolution:
+        assert sent.promise is not None
+        left = until - self._monotonic()
+        settled = await self._settle_durability(answer, sent.known.target, sent.promise, left, require_durable)
+        return self._counted(settled, bind)
+
+    def _counted(self, answer: Answer, bind: Bind | None) -> Resolution:
+        resolution: Resolution = answer.result
         self._count_turn(resolution, answer, bind)
         return resolution
+
+    def resolve_soon(
+        self,
+        key: str,
+        session_id: str,
+        policy: Policy,
+        exempt: bool,
+        bind: Bind | None,
+        done: Callable[[Resolution | Awaitable[Resolution]], None],
+    ) -> bool:
+        """:meth:`resolve` without a coroutine, for a server's hottest route: the usual turn of a key that was served before costs
+        no task and no switch of one. Of the loop's thread, with arguments that were checked.
+
+        Returns:
+            Whether it was asked; if not, nothing happened, and :meth:`resolve` is to be called. ``done`` gets the resolution, or
+            what is to be awaited for it.
+        """
+        if not self._verified or self._registry is not None or self._memo is not None:
+            return False
+        known = self._quick.known(key)
+        if known is None or (template := self._quick.template(policy, exempt, bind)) is None:
+            return False
+        rid = self._request_id()
+        began = self._monotonic()
+        sent = self._send_quickly(known, template, rid)
+        if sent is None:
+            return False
+
+        def replied(reply: asyncio.Future[bytes]) -> None:
+            error = LaneLost() if reply.cancelled() else reply.exception()
+            if error is None:
+                self.executor.answered("conversation_resolve", began, sent.lane)
+                try:
+                    read = self._read_quickly(sent, reply.result(), session_id, bind)
+                except LimpetError as unreadable:
+                    done(_failing(unreadable))
+                    return
+                until = began + self._deadline_s
+                done(read if isinstance(read, Resolution) else self._settle_quickly(sent, read, bind, until, False))
+            elif isinstance(error, StoreUnavailable):
+                self.executor.failed(known.record_key, sent.lane)
+                done(self._degraded(key, session_id, error))
+            else:  # it may have taken effect: the long way looks it up
+                done(self.resolve(key, session_id=session_id, policy=policy, exempt=exempt, bind=bind, request_id=rid))
+
+        sent.reply.add_done_callback(replied)
+        return True
 
     async def _resolve_physical(
         self, session_id: str, parent_key: str | None, bind: Bind | None, request_id: str | None, require_durable: bool
@@ -335,6 +415,8 @@ class Resolving(Placing):
         instruments.resolution(self.namespace, resolution.source, outcome)
         if bind is not None and resolution.binding is not None and resolution.binding.action is not None:
             instruments.bind(resolution.binding.action)
+        if answer.lapsed:
+            instruments.claim_timeout()
 
     async def peek(self, key: str) -> Resolution | None:
         """The conversation as it is, or None: no touch, no policy, no claim (compaction out of turn, inspection)."""
@@ -346,3 +428,7 @@ class Resolving(Placing):
         """The current epoch of a key, or None."""
         resolution = await self.peek(key)
         return None if resolution is None else resolution.epoch
+
+
+async def _failing(error: LimpetError) -> Resolution:
+    raise error

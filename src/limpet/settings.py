@@ -31,6 +31,7 @@ from limpet import settings_text as texts
 from limpet.errors import InvalidRequest
 from limpet.settings_text import PREFIX
 from limpet.validate import check_namespace
+from limpet.weak import is_weak, weak_hashes
 
 __all__ = ["DEFAULT_KEY_SOURCES", "Setting", "Settings", "SettingsInvalid", "Token"]
 
@@ -76,6 +77,10 @@ class Token(BaseModel):
         lowered = value.lower()
         if not re.fullmatch("[0-9a-f]{64}", lowered):
             raise ValueError("must be the 64 hex digits of the token's SHA-256, not the token itself")
+        if len(set(lowered)) < 4 or lowered in weak_hashes():
+            raise ValueError(
+                "is a placeholder, or the hash of a token that anyone guesses; make one with limpet config --new-token"
+            )
         return lowered
 
     @field_validator("namespace")
@@ -183,10 +188,22 @@ class Settings(BaseSettings):
     workers: int = Field(1, ge=1, le=256, description="Server processes.")
     data_dir: Path | None = Field(None, description="Where the embedded store keeps its data.")
     insecure: bool = Field(False, description="Listen off loopback without tokens.")
+    tls_cert: Path | None = Field(None, description="PEM file: the certificate, and its chain; serve and gateway then speak TLS.")
+    tls_key: Path | None = Field(None, description="PEM file: the private key of that certificate.")
+    tls_client_ca: Path | None = Field(None, description="PEM file: CAs; callers must show a certificate of one (mutual TLS).")
+    max_connections: int = Field(4096, ge=1, le=1_000_000, description="Connections to a process at once; more get a 503.")
+    head_timeout_s: float = Field(10, gt=0, le=3600, description="Time that a client has to send a request's head.")
+    body_timeout_s: float = Field(
+        30, gt=0, le=3600, description="A body that brings less than 512 bytes a second over this time is given up."
+    )
     shutdown_grace_s: int = Field(35, ge=0, le=3600, description="How long a shutdown waits for requests in flight.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe log line shown.")
     url: str = Field("http://127.0.0.1:5467", description="The service that resolve, advance, inspect ... talk to.")
     token: SecretStr | None = Field(None, description="The bearer token that those commands send.")
+    url_ca: Path | None = Field(
+        None, description="PEM file: the CA of an https LIMPET_URL; by default the system's, or SSL_CERT_FILE."
+    )
+    url_cert: Path | None = Field(None, description="PEM file: certificate and key that those commands show (mutual TLS).")
 
     _flags: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -212,6 +229,14 @@ class Settings(BaseSettings):
     def _sources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not all(re.fullmatch(r"(header|body):[!-~]+", source) for source in value):
             raise ValueError("must hold header:<name> or body:<name>")
+        return value
+
+    @field_validator("metrics_token")
+    @classmethod
+    def _strong(cls, value: SecretStr | None) -> SecretStr | None:
+        plain = value.get_secret_value() if value is not None else ""
+        if value is not None and (len(plain) < 8 or is_weak(plain)):
+            raise ValueError("is guessed by anyone: take 8 characters or more, for instance from limpet config --new-token")
         return value
 
     @field_validator("tokens")

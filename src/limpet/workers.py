@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from limpet.clock import tick_to_unix_ms
+from limpet.errors import StoreCorrupt
 from limpet.results import Binding
 
 __all__ = ["HEARTBEAT_TTL_MS", "MAX_WORKERS", "Snapshot", "Worker", "read_list", "read_worker"]
@@ -66,8 +67,13 @@ def read_list(reply: list[Any]) -> Snapshot:
 
 
 def _worker(name: str, raw: bytes, now: int) -> Worker:
-    # An empty Lua table has no way to say that it is a map.
-    state = _state.decode(raw.replace(b"\x90", b"\x80", 1) if _empty_labels(raw) else raw)
+    try:
+        # An empty Lua table has no way to say that it is a map.
+        state = _state.decode(raw.replace(b"\x90", b"\x80", 1) if _empty_labels(raw) else raw)
+    except (msgspec.MsgspecError, TypeError, IndexError, UnicodeDecodeError):
+        raise StoreCorrupt(
+            f"The entry of worker {name!r} cannot be decoded; remove that worker, then register it again."
+        ) from None
     age = max(0, now - state.heartbeat)
     gone = state.ttl_us > 0 and age > state.ttl_us
     return Worker(
@@ -103,13 +109,16 @@ class Snapshot:
                 self.pools.setdefault(worker.pool, {})[worker.worker] = worker.capacity
 
     def condemns(self, binding: Binding, pool: str | None) -> str | None:
-        """Why a binding's worker cannot go on with it (gone, draining, reincarnated), or None.
+        """Why a binding's worker cannot go on with it (gone, draining, reincarnated; unplaced: it was bound to nobody while the
+        pool was empty, and is not any more), or None.
 
         A snapshot older than the binding cannot condemn it. A worker that nobody registered is condemned only where a pool
         was asked for, whose workers are all registered: routers choose workers that we never hear of.
         """
-        if binding.worker is None or binding.fence is None or self.tick <= binding.fence:
+        if binding.fence is None or self.tick <= binding.fence:
             return None
+        if binding.worker is None:
+            return "unplaced" if pool is not None and self.pools.get(pool) else None
         worker = self.workers.get(binding.worker)
         if worker is None:
             return "gone" if pool is not None else None

@@ -151,6 +151,11 @@ class _Rig:
 
         return [node for node in self.nodes if node is not primary and follows(node)]
 
+    def reign(self) -> object:
+        if len(self.nodes) == 1:
+            return None
+        return sorted((node.name, node.info("replication")["master_replid"]) for node in self.primaries())
+
     def settle(self) -> None:
         for node in self.everything():
             node.cont()

@@ -187,3 +187,43 @@ def test_a_store_that_cannot_be_reached() -> None:
     assert shown.stdout.startswith("FAIL  store")
     told = json.loads(doctor("unix:///nowhere.sock", "--json").stdout)
     assert [check["name"] for check in told["checks"]] == ["store"]
+
+
+def test_what_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
+    """No password, a wrong one, an unknown host, a closed port, TLS where there is none: one failed line with the remedy, and no
+    password in it."""
+    node = Node(tmp_path / "n").start()
+    try:
+        node.do("CONFIG", "SET", "requirepass", "pwpwpw")
+        for url, words in (
+            (f"redis://127.0.0.1:{node.port}", "mend user and password"),
+            (f"redis://:qqqqqq@127.0.0.1:{node.port}", "mend user and password"),
+            (f"rediss://:pwpwpw@127.0.0.1:{node.port}", "rediss:// (TLS)"),
+            ("redis://nowhere.invalid:6379", "check its address"),
+            ("redis://127.0.0.1:1", "check its address"),
+        ):
+            shown = doctor(url, "--json")
+            assert shown.returncode == 1
+            (check,) = json.loads(shown.stdout)["checks"]
+            assert (check["name"], check["level"]) == ("store", "fail")
+            assert words in check["message"]
+            assert ".." not in check["message"]
+            assert "request id" not in check["message"]
+            assert "pwpwpw" not in shown.stdout + shown.stderr
+            assert "qqqqqq" not in shown.stdout + shown.stderr
+    finally:
+        node.kill()
+
+
+def test_other_partitions(store_url: str) -> None:
+    """The number that the store has is what to set."""
+    import asyncio
+
+    async def use() -> None:
+        async with Limpet.connect(store_url, partitions=16) as client:
+            await client.resolve("k", session_id="s")
+
+    asyncio.run(use())
+    told = json.loads(doctor(store_url, "--json").stdout)
+    (config,) = [check for check in told["checks"] if check["name"] == "config"]
+    assert (config["level"], "LIMPET_PARTITIONS=16" in config["message"]) == ("fail", True)

@@ -12,6 +12,7 @@ from limpet import Limpet
 from limpet.bind import Bind
 from limpet.clock import EPOCH_UNIX_S
 from limpet.commands import Commands
+from limpet.errors import NotDurable
 from limpet.executors import simple
 
 HOUR_US = 3_600_000_000
@@ -198,3 +199,35 @@ async def test_100_000_short_conversations_leave_no_key_behind(store_url: str, w
             await wait_for(only_the_fixed_ones, 15, "the retention of every conversation to be over")
             assert {name.rsplit(b":", 1)[1] for name in store.keys("*")} == {b"clock", b"bound", b"config"}
             assert all(store.zcard(name) == 1 for name in store.keys("*:bound"))
+
+
+@pytest.mark.parametrize("way", ["quick", "long", "advance"])
+async def test_what_was_refused_as_not_durable_is_remembered(store_url: str, way: str) -> None:
+    """``require_durable`` made an error of the new epoch, and a failover then lost it: the same replica still never goes back.
+
+    Found by the chaos suite (Sentinel, seed 15323020): the short way of a turn raised before it had remembered.
+    """
+    waits = {"durability": "replica", "durable_replicas": 1, "deadline_ms": 2000}  # and there is no replica
+    async with Limpet.connect(store_url, **waits) as client, Limpet.connect(store_url, **waits) as other:
+        first = await client.resolve("k", session_id="s")
+        await client.resolve("k", session_id="s")  # the quick way is open now
+        name = client.commands.declared("k")
+        record = client.commands.keyspace.record("conv", name.digest)
+        with redis.Redis.from_url(store_url) as store:
+            kept = store.get(record)
+            assert kept is not None
+            if way != "advance":
+                await other.suspend("k")  # the next turn begins a new conversation
+            with pytest.raises(NotDurable) as refused:
+                await (
+                    client.advance("k", "new", require_durable=True)
+                    if way == "advance"
+                    else client.resolve("k", session_id="s", request_id={"long": "r1"}.get(way), require_durable=True)
+                )
+            lost = refused.value.result.epoch
+            assert lost > first.epoch
+            store.set(record, kept)  # the replica that was promoted had only this
+        after = await client.resolve("k", session_id="s")
+        assert after.epoch > lost
+        assert after.reset is not None
+        assert after.reset.reason == "rollback"

@@ -141,3 +141,22 @@ def test_a_session_of_its_own(rig: Rig) -> None:
     events = rig.listen()
     rig.do("confirm", session, fence, worker="w1")
     assert [event[:3] for event in events()] == [["bind", "sess", session.digest]]
+
+
+@pytest.mark.parametrize("call", ["confirm", "abort", "release"])
+def test_a_request_id_used_twice_is_not_the_same_request(rig: Rig, call: str) -> None:
+    """With another fence it is another call: its own claim is decided, and never answered with the first one's result (G5)."""
+    key = rig.key()
+    first = rig.claim(key, bind=Bind(worker="w1"))
+    rig.reply(call, key, first, request_id="same")
+    if call == "confirm":
+        rig.reply("advance", key, reason="new")
+    second = rig.claim(key, bind=Bind(worker="w2"))
+    assert second > first
+    _, _, outcome = rig.reply(call, key, second, request_id="same")
+    assert outcome[:3] == [1, 2 if call == "confirm" else 0, second]
+    assert outcome[7] == 0
+    before = rig.snapshot()
+    with pytest.raises(StaleFence):
+        rig.do(call, key, first, request_id="same")
+    assert rig.snapshot() == before

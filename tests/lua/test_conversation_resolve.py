@@ -28,7 +28,7 @@ def test_a_first_turn_creates(rig: Rig) -> None:
     key = rig.key()
     now, raw, found = rig.reply("resolve", key)
     assert now == START
-    assert found == [NONE, "", 0, 0, 1, START, 1, "new", 1, 0, 0]
+    assert found == [NONE, "", 0, 0, 1, START, 1, "new", 1, 0, 0, 0]
     assert raw == rig.raw(key)
     record = rig.record(key)
     assert (record.state, record.last, record.due, record.epoch, record.worker) == (0, START, 0, START, "")
@@ -42,7 +42,7 @@ def test_a_first_turn_creates(rig: Rig) -> None:
 def test_a_first_turn_with_bind_claims_with_the_same_tick(rig: Rig) -> None:
     """A claim made with a new epoch shares its tick, and is written exactly: no grace."""
     key = rig.key()
-    assert outcome(rig, key, bind=True, request_id="r1") == [BIND, "", 0, 0, 1, START, 1, "new", 1, 0, 0]
+    assert outcome(rig, key, bind=True, request_id="r1") == [BIND, "", 0, 0, 1, START, 1, "new", 1, 0, 0, 0]
     record = rig.record(key)
     assert (record.state, record.due, record.body.fence, record.body.holder) == (1, START + CLAIM_TTL, START, "replica-1")
     assert rig.bound(key) == {rig.member(key, ""): START + CLAIM_TTL}
@@ -202,6 +202,20 @@ def test_a_repeat_after_the_claim_was_taken_over(rig: Rig) -> None:
     rig.passes(CLAIM_TTL + 1)
     rig.claim(key, request_id="other")
     assert rig.action(key, request_id="mine") == "wait"
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_a_claim_that_ran_out_is_told_once(rig: Rig, past: int) -> None:
+    """Whoever binds after a claim that ran out unconfirmed is told so, so that it is counted exactly once; neither the one who
+    waits for it nor the one who binds after an abort is."""
+    key = rig.key()
+    rig.claim(key, request_id="mine")
+    rig.passes(CLAIM_TTL + past)
+    answer = rig.resolve(key, bind=True, request_id="other")
+    assert answer.lapsed == bool(past)
+    assert not rig.resolve(key, bind=True, request_id="other").lapsed
+    rig.do("abort", key, answer.fence)
+    assert not rig.resolve(key, bind=True, request_id="third").lapsed
 
 
 def test_a_repeat_after_the_confirm(rig: Rig) -> None:

@@ -207,7 +207,7 @@ def test_a_first_turn(commands: Commands) -> None:
     target = commands.declared("k")
     call = commands.resolve(target, session_id="s", bind=Bind())
     raw = stored(mark=1, due=EPOCH + 10 * 1_000_000)
-    answer = call.parse(replied(raw, [1, "", 0, 0, 1, EPOCH, 1, "new", 1, 0, 0]))
+    answer = call.parse(replied(raw, [1, "", 0, 0, 1, EPOCH, 1, "new", 1, 0, 0, 0]))
     result = answer.result
     assert (result.key, result.session_id, result.epoch, result.ordinal, result.created) == ("k", "s", EPOCH, 1, True)
     assert result.scope == scope.declared("k", EPOCH, "prod")
@@ -221,7 +221,7 @@ def test_a_first_turn(commands: Commands) -> None:
 def test_a_reset(commands: Commands) -> None:
     """With the scope of the epoch before."""
     call = commands.resolve(commands.declared("k"), session_id="s")
-    answer = call.parse(replied(stored(), [0, "idle", 55, 1, 0, EPOCH, 2, "idle", 1, 1, 0]))
+    answer = call.parse(replied(stored(), [0, "idle", 55, 1, 0, EPOCH, 2, "idle", 1, 1, 0, 0]))
     reset = answer.result.reset
     assert (reset.reason, reset.previous_epoch, reset.new_conversation) == ("idle", 55, True)
     assert reset.previous_scope == scope.declared("k", 55, "prod")
@@ -231,7 +231,7 @@ def test_a_reset(commands: Commands) -> None:
 def test_a_replay_of_an_older_epoch(commands: Commands) -> None:
     """Its own epoch, without the binding of the newer one."""
     call = commands.resolve(commands.declared("k"), session_id="s", bind=Bind())
-    answer = call.parse(replied(stored(mark=2, due=EPOCH + MINUTE, worker="w"), [0, "", 0, 0, 1, 77, 1, "new", 1, 0, 1]))
+    answer = call.parse(replied(stored(mark=2, due=EPOCH + MINUTE, worker="w"), [0, "", 0, 0, 1, 77, 1, "new", 1, 0, 1, 0]))
     assert (answer.result.epoch, answer.result.binding, answer.epoch) == (77, None, EPOCH)
 
 
@@ -246,7 +246,7 @@ def test_the_short_reply(commands: Commands) -> None:
 def test_a_session_has_no_generations(commands: Commands) -> None:
     """Its scope is the physical one; epoch and ordinal are nobody's business, and a reset of it none."""
     call = commands.resolve(commands.physical("s"), session_id="s", bind=Bind())
-    result = call.parse(replied(stored(mark=1, due=EPOCH + MINUTE), [1, "", 0, 0, 1, EPOCH, 1, "new", 1, 0, 0])).result
+    result = call.parse(replied(stored(mark=1, due=EPOCH + MINUTE), [1, "", 0, 0, 1, EPOCH, 1, "new", 1, 0, 0, 0])).result
     assert (result.key, result.epoch, result.source, result.reset) == (None, None, "physical", None)
     assert result.scope == scope.physical("s", "prod")
 

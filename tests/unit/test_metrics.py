@@ -10,8 +10,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from limpet.health import Check, Health
 from limpet.instruments import Instruments, NullMetrics
 from limpet.metrics import MAX_NAMESPACES, MAX_WORKERS, Metrics
+
+HEALTH = Health.of((Check("store", "ok", ""), Check("memory", "warn", ""), Check("eviction", "fail", "")))
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -30,6 +33,7 @@ def exercise(sink: Instruments) -> None:
     sink.rollback()
     sink.clock_behind()
     sink.bind("bind")
+    sink.claim_timeout()
     sink.fence_rejection("confirm")
     sink.store_seconds("conversation_resolve", 0.0002)
     sink.store_error("timeout")
@@ -44,13 +48,14 @@ def test_every_event_is_counted_once() -> None:
     metrics = Metrics()
     exercise(metrics)
     exercise(NullMetrics())
-    found = samples(metrics.render({"w1": 3}))
+    found = samples(metrics.render({"w1": 3}, {"live": 2}, HEALTH))
     expected = {
         ("limpet_resolutions_total", (("namespace", "default"), ("outcome", "continued"), ("source", "declared"))): 1,
         ("limpet_resets_total", (("reason", "idle"),)): 1,
         ("limpet_rollbacks_total", ()): 1,
         ("limpet_clock_behind_total", ()): 1,
         ("limpet_binds_total", (("outcome", "bind"),)): 1,
+        ("limpet_claim_timeouts_total", ()): 1,
         ("limpet_fence_rejections_total", (("operation", "confirm"),)): 1,
         ("limpet_store_seconds_count", (("command", "conversation_resolve"),)): 1,
         ("limpet_store_errors_total", (("kind", "timeout"),)): 1,
@@ -59,6 +64,12 @@ def test_every_event_is_counted_once() -> None:
         ("limpet_memo_total", (("outcome", "hit"),)): 1,
         ("limpet_batch_size_sum", ()): 7,
         ("limpet_bindings", (("worker", "w1"),)): 3,
+        ("limpet_workers", (("state", "live"),)): 2,
+        ("limpet_workers", (("state", "gone"),)): 0,
+        ("limpet_ready", ()): 0,
+        ("limpet_health", (("check", "store"),)): 0,
+        ("limpet_health", (("check", "memory"),)): 1,
+        ("limpet_health", (("check", "eviction"),)): 2,
     }
     assert {key: found.get(key) for key in expected} == expected
     assert any(name == "limpet_build_info" and value == 1 for (name, _), value in found.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import typer
@@ -14,8 +13,7 @@ import limpet.cli.watch
 import limpet.cli.workers  # noqa: F401  (registers its command)
 from limpet.cli.app import app
 from limpet.wire import profile_table
-
-README = Path(__file__).resolve().parents[2] / "README.md"
+from tests.support.readme import README, rewritten
 
 
 def test_every_profile_is_in_the_table() -> None:
@@ -33,6 +31,14 @@ def test_every_command_is_there() -> None:
     )
     assert named <= known
     assert known - {"bench"} <= named
+
+
+def test_the_generated_tables_are_current() -> None:
+    """Settings and metrics as the code has them; `uv run python -m tests.support.readme` writes them anew."""
+    text = README.read_text(encoding="utf-8")
+    assert rewritten(text) == text
+    assert text.count("| `LIMPET_") > 30
+    assert text.count("| `limpet_") > 20
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:deploy|lua|tests)/[\w/]*)`", README.read_text()))))

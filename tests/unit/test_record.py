@@ -115,3 +115,10 @@ def test_the_three_forms_of_a_reply() -> None:
     assert split_reply(whole) == (12345, raw, outcome)
     empty = time + b"\xcd\x00\x00" + msgspec.msgpack.encode([0])
     assert split_reply(empty) == (12345, b"", [0])
+
+
+@pytest.mark.parametrize("state", range(BOUND + 1, 8))
+def test_a_state_that_there_is_not(state: int) -> None:
+    """A damaged mark is a damaged record, told as such."""
+    with pytest.raises(StoreCorrupt, match="a state that there is not"):
+        Record(packed(mark=state))

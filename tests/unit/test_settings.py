@@ -77,7 +77,7 @@ def test_secrets_stay_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tokens() -> None:
     """LIMPET_TOKENS is a JSON list; rights default to resolve, two tokens may serve one namespace."""
-    settings = Settings.load(tokens=[{"sha256": DIGEST.upper(), "namespace": "prod"}, {"sha256": "b" * 64}])
+    settings = Settings.load(tokens=[{"sha256": DIGEST.upper(), "namespace": "prod"}, {"sha256": DIGEST[::-1]}])
     first, second = settings.tokens
     assert (first.sha256, first.namespace, set(first.rights)) == (DIGEST, "prod", {"resolve"})
     assert second.namespace == "default"
@@ -92,6 +92,13 @@ def test_tokens() -> None:
         ("LIMPET_TOKENS", f'[{{"sha256": "{DIGEST}", "extra": 1}}]', "LIMPET_TOKENS[0].extra"),
         ("LIMPET_TOKENS", f'[{{"sha256": "{DIGEST}", "namespace": "A"}}]', "LIMPET_TOKENS[0].namespace"),
         ("LIMPET_TOKENS", json.dumps([{"sha256": DIGEST}] * 2), "names one token twice"),
+        ("LIMPET_TOKENS", json.dumps([{"sha256": "0" * 64}]), "LIMPET_TOKENS[0].sha256: is a placeholder"),
+        *(
+            ("LIMPET_TOKENS", json.dumps([{"sha256": hashlib.sha256(word).hexdigest()}]), "limpet config --new-token")
+            for word in (b"", b"\n", b"secret", b"Secret", b"CHANGEME", b"token\n", b"hunter2"[:0])
+        ),
+        ("LIMPET_METRICS_TOKEN", "hunter2", "LIMPET_METRICS_TOKEN: is guessed by anyone"),
+        ("LIMPET_METRICS_TOKEN", "changeme", "LIMPET_METRICS_TOKEN: is guessed by anyone"),
         ("LIMPET_PORT", "hunter2", "LIMPET_PORT: input should be a valid integer"),
         ("LIMPET_PARTITIONS", "0", "LIMPET_PARTITIONS: input should be greater than or equal to 1"),
         ("LIMPET_CLAIM_TTL_MS", "99", "LIMPET_CLAIM_TTL_MS"),

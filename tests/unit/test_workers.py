@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from limpet.errors import StoreCorrupt
 from limpet.results import Binding
 from limpet.workers import Snapshot, Worker, read_list, read_worker
 
@@ -37,10 +38,14 @@ def binding(fence: int | None = 5, name: str | None = "w", incarnation: str | No
         (worker("gone"), binding(fence=NOW - 1), "p", "gone"),
         (worker("gone"), binding(name=None), "p", None),
         (worker("gone"), binding(fence=None), "p", None),
+        (worker(), binding(name=None), "p", "unplaced"),
+        (worker(), binding(name=None), "other", None),
+        (worker(), binding(name=None), None, None),
+        (worker(), binding(name=None, fence=NOW), "p", None),
     ],
 )
 def test_what_is_condemned(found: Worker | None, bound: Binding, pool: str | None, why: str | None) -> None:
-    """Gone, draining, reincarnated; never by a snapshot as old as the binding, nor a stranger where no pool was asked for."""
+    """Gone, draining, reincarnated, bound to nobody; never by a snapshot as old as the binding, nor a stranger without a pool."""
     assert Snapshot(NOW, {} if found is None else {"w": found}).condemns(bound, pool) == why
 
 
@@ -67,3 +72,13 @@ def test_states(raw: bytes, wanted: str, draining_for_ms: int | None) -> None:
     (other,) = read_list([head, b"w", raw]).workers.values()
     assert one == other
     assert (one.state, one.draining_for_ms, one.capacity, one.labels) == (wanted, draining_for_ms, 2.0, {})
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\xff", b"\xc0", b"\x91\x01", b"\x99" + b"\xc0" * 9, state()[:-3], b"\xd9\x01\xff"])
+def test_a_damaged_entry_is_told_as_such(damaged: bytes) -> None:
+    """An entry that we did not write is named, with what to do; it is no error of ours."""
+    now = NOW.to_bytes(8)
+    with pytest.raises(StoreCorrupt, match="worker 'w1' cannot be decoded; remove that worker"):
+        read_list([now, b"w1", damaged])
+    with pytest.raises(StoreCorrupt, match="worker 'w1' cannot be decoded"):
+        read_worker("w1", b"\xcf" + now + damaged)

@@ -11,12 +11,15 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from limpet.chaos.history import Fault
 from limpet.chaos.recording import now_us
 
-__all__ = ["FaultKind", "Node", "Rig", "Tormentor", "pause"]
+__all__ = ["UNFORESEEN", "FaultKind", "Node", "Rig", "Tormentor", "pause"]
+
+
+UNFORESEEN: Final = "a promotion that nobody asked for"
 
 
 class Node(Protocol):
@@ -52,6 +55,9 @@ class Rig(Protocol):
     def replicas(self, primary: Any) -> list[Any]:
         """Those of one primary."""
 
+    def reign(self) -> object:
+        """Something that is another after each promotion of a replica; None where there are no replicas."""
+
     def settle(self) -> None:
         """Starts and continues what was stopped, and waits until every node agrees and every replica is in sync."""
 
@@ -68,7 +74,8 @@ class FaultKind:
 
 
 class Tormentor:
-    """The nemesis of a rig.
+    """The nemesis of a rig. A promotion that no fault asked for (the sentinels lost touch with a primary on a busy machine) is
+    recorded too: from the last instant at which all was known to be whole, it may have lost what was not durable.
 
     Args:
         rig: what to break.
@@ -80,11 +87,18 @@ class Tormentor:
         self._rig = rig
         self._kinds = list(kinds)
         self._calm_s = calm_s
+        self._reign: tuple[object, int] = (None, 0)
 
     async def torment(self, rng: random.Random, record: Callable[[Fault], None]) -> None:
         """Until cancelled; a fault that has begun is healed and recorded first."""
+        self._reign = (await asyncio.to_thread(self._rig.reign), now_us())
         while True:
-            await asyncio.sleep(rng.uniform(*self._calm_s))
+            try:
+                await asyncio.sleep(rng.uniform(*self._calm_s))
+            finally:  # also when the run ends here
+                unforeseen = await asyncio.to_thread(self._unforeseen)
+                if unforeseen is not None:
+                    record(unforeseen)
             kind = rng.choices(self._kinds, [each.weight for each in self._kinds])[0]
             doing = asyncio.create_task(asyncio.to_thread(self._once, kind, rng))
             try:
@@ -93,13 +107,32 @@ class Tormentor:
                 record(await doing)
                 raise
 
+    def _unforeseen(self) -> Fault | None:
+        """A promotion since the last fault was healed."""
+        start = now_us()
+        before, since = self._reign
+        if self._rig.reign() == before:
+            self._reign = (before, start)
+            return None
+        self._rig.settle()
+        self._reign = (self._rig.reign(), now_us())
+        return Fault(name=UNFORESEEN, node="", start_us=since, over_us=start, healed_us=self._reign[1], lossy=True)
+
     def _once(self, kind: FaultKind, rng: random.Random) -> Fault:
         start = now_us()
+        before = self._reign[0]
         node = kind.act(self._rig, rng)
         over = now_us()
         self._rig.settle()
+        self._reign = (self._rig.reign(), now_us())
         return Fault(
-            name=kind.name, node=node, start_us=start, over_us=over, healed_us=now_us(), lossy=kind.lossy, clock=kind.clock
+            name=kind.name,
+            node=node,
+            start_us=start,
+            over_us=over,
+            healed_us=self._reign[1],
+            lossy=kind.lossy or self._reign[0] != before,
+            clock=kind.clock,
         )
 
 

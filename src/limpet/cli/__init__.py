@@ -6,6 +6,7 @@ Exit codes: 0 it worked, 1 it did not (or a guarantee did not hold), 2 it was as
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     With ``--json`` an error is also the one JSON document on stdout: ``{"error": {"code", "detail"}}``.
     """
     args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if os.getpid() == 1:
+        # Process 1 of a container: the kernel drops a SIGTERM that has no handler, so one that comes before the server has
+        # installed its own would be lost, and the container be killed at the end of its patience.
+        signal.signal(signal.SIGTERM, _leave)
     try:
         code = _run(args)
         sys.stdout.flush()
@@ -34,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _leave(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def _run(args: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["LogLevel", "app"]
+__all__ = ["LogLevel", "TlsCert", "TlsClientCa", "TlsKey", "app"]
 
 app = typer.Typer(
     name="limpet",
@@ -38,6 +38,20 @@ RequestId = Annotated[
     ),
 ]
 Durable = Annotated[bool, typer.Option("--require-durable", help="Fail unless a replica of the store has it too.")]
+
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Speak TLS with this certificate (chain), a PEM file [LIMPET_TLS_CERT].", show_default=False
+    ),
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key [LIMPET_TLS_KEY].", show_default=False)]
+TlsClientCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Callers must show a certificate of this CA (mutual TLS) [LIMPET_TLS_CLIENT_CA].", show_default=False
+    ),
+]
 
 
 class Kind(StrEnum):
@@ -140,6 +154,9 @@ def serve(
         LogLevel | None,
         typer.Option(metavar="LEVEL", help="The least severe log line: debug, info, warning or error.", show_default=False),
     ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen off loopback without LIMPET_TOKENS.")] = False,
 ) -> int:
     """Run the HTTP service.
@@ -162,6 +179,9 @@ def serve(
         memo_ttl_ms=memo_ttl_ms,
         deadline_ms=deadline_ms,
         log_level=log_level and log_level.value,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
         insecure=insecure or None,
     )
 
@@ -303,19 +323,41 @@ def inspect(key: Key, url: Url = None, namespace: Namespace = None, as_json: Jso
     return run(key, url=url, namespace=namespace, as_json=as_json)
 
 
+class Right(StrEnum):
+    """What a token may do."""
+
+    resolve = "resolve"
+    admin = "admin"
+
+
 @app.command(short_help="Show every setting and where it comes from.")
-def config(as_json: Json = False) -> int:
+def config(
+    new_token: Annotated[bool, typer.Option("--new-token", help="Make a token, and its entry for LIMPET_TOKENS.")] = False,
+    right: Annotated[
+        list[Right] | None,
+        typer.Option(metavar="RIGHT", help="With --new-token: resolve or admin; may be repeated.", show_default=False),
+    ] = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> int:
     """Show every setting, its value, and where it comes from. Secrets are masked.
 
-    Settings are read from LIMPET_* variables and from .env in the current directory.
+    Settings are read from LIMPET_* variables and from .env in the current directory. With --new-token: make a token. The
+    service knows its hash only, so the token is shown once.
 
     \b
     Examples:
       limpet config
       LIMPET_PORT=8080 limpet config --json
+      limpet config --new-token --namespace prod --right resolve --right admin
     """
     from limpet.cli.config import config as run
+    from limpet.cli.config import new_token as make
 
+    if new_token:
+        return make(namespace=namespace, rights=[each.value for each in right or ()], as_json=as_json)
+    if right or namespace:
+        raise typer.BadParameter("--right and --namespace say what a new token may do, so --new-token has to be there too")
     return run(as_json=as_json)
 
 

@@ -22,7 +22,7 @@ def _service(url: str | None, namespace: str | None) -> Service:
     settings = Settings.load(url=url, namespace=namespace)
     # The header is sent only if somebody chose a namespace: a token has its own, and naming another one is refused.
     chosen = settings.namespace if "namespace" in settings.model_fields_set else None
-    return Service(settings.url, settings.secret("token"), chosen)
+    return Service(settings.url, settings.secret("token"), chosen, settings.url_ca, settings.url_cert)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -2,41 +2,226 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from limpet.bench.model import Report, Tell
 from limpet.cli.app import Json, app
 
 __all__ = ["bench"]
 
-bench = typer.Typer(no_args_is_help=True, help="Measure what a part of Limpet costs on this machine.")
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Measure what Limpet costs on this machine, beside what else would do the job.",
+    epilog="Contenders take turns in one run. The ratio comes first: it depends on the machine much less than the rest does.",
+)
 app.add_typer(bench, name="bench")
+
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.svg", help="Draw throughput and p99 against concurrency.", show_default=False, dir_okay=False),
+]
+Rounds = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Repetitions; medians and the spread are shown.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url",
+        metavar="URL",
+        help="A server to measure on, in a namespace that is emptied afterwards [a throw-away one].",
+        show_default=False,
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A hundredth of the work: to see whether it runs, not to quote.")]
+HUNDREDTH = 100
 
 
 @bench.callback()
 def _group() -> None:
-    """Measure what a part of Limpet costs on this machine."""
+    """Measure what Limpet costs on this machine, beside what else would do the job."""
+
+
+def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = None) -> int:
+    import msgspec
+    from rich.console import Console
+
+    from limpet.bench.table import progress, show
+
+    with progress() as tell:
+        report = make(tell)
+    if plot is not None:
+        from limpet.bench.plot import draw
+
+        plot.write_text(draw(report), encoding="utf-8")
+    if as_json:
+        typer.echo(msgspec.json.encode(report).decode())
+    else:
+        show(report, Console())
+        if plot is not None:
+            typer.echo(f"Drawn: {plot}")
+    return 0
+
+
+def _less(number: int, quick: bool, least: int) -> int:
+    return max(number // HUNDREDTH, least) if quick else number
+
+
+@bench.command()
+def lua(
+    calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Calls per script, round and depth.")] = 20_000,
+    depth: Annotated[
+        list[int], typer.Option(min=1, max=10_000, metavar="N", help="Calls in flight at once; may be given several times.")
+    ] = [1, 64, 256],  # noqa: B006  (typer copies it)
+    rounds: Rounds = 5,
+    redis_url: Store = None,
+    quick: Quick = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """What a call of each script costs the store, in CPU of its main thread, beside GET and an empty script."""
+    from limpet.bench import lua as it
+
+    return _report(
+        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 100), depths=depth, rounds=rounds, tell=tell), as_json, plot
+    )
+
+
+@bench.command()
+def library(
+    calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Resolves per round.")] = 20_000,
+    concurrency: Annotated[
+        list[int], typer.Option(min=1, max=10_000, metavar="N", help="Tasks at once; may be given several times.")
+    ] = [1, 8, 64, 512],  # noqa: B006
+    rounds: Rounds = 5,
+    redis_url: Store = None,
+    quick: Quick = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """Concurrent resolves of one process, beside redis-py sending the very same script call."""
+    from limpet.bench import library as it
+
+    return _report(
+        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 200), concurrencies=concurrency, rounds=rounds, tell=tell),
+        as_json,
+        plot,
+    )
+
+
+@bench.command()
+def http(
+    requests: Annotated[
+        int, typer.Option(min=100, max=10_000_000, metavar="N", help="Requests per contender and round.")
+    ] = 20_000,
+    concurrency: Annotated[
+        list[int], typer.Option(min=1, max=10_000, metavar="N", help="Connections at once; may be given several times.")
+    ] = [8, 64, 256],  # noqa: B006
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="Also measure a service of so many processes, above 1.")
+    ] = 1,
+    rounds: Rounds = 3,
+    redis_url: Store = None,
+    quick: Quick = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """The service in one process, beside the same server answering a constant, and beside FastAPI with redis-py.
+
+    Then the p99 of continue and of bind at half the rate at which each saturates, with and without waiting for a replica.
+    """
+    from limpet.bench import http as it
+
+    return _report(
+        lambda tell: it.run(
+            url=redis_url,
+            requests=_less(requests, quick, 300),
+            concurrencies=concurrency,
+            workers=workers,
+            rounds=rounds,
+            tell=tell,
+        ),
+        as_json,
+        plot,
+    )
 
 
 @bench.command()
 def gateway(
-    requests: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Requests per row.")] = 4000,
+    requests: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Requests per row and round.")] = 4000,
+    rounds: Rounds = 5,
+    redis_url: Store = None,
+    quick: Quick = False,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """What the gateway adds to a request: direct, passed through, and as a turn of a conversation.
+    """What the gateway adds to a request: direct, passed through, and as a turn of a conversation."""
+    from limpet.bench import gateway as it
 
-    Starts an upstream, a throw-away store and a gateway, and asks all three ways at 1 and at 32 connections.
-    """
-    import msgspec
+    return _report(
+        lambda tell: it.run(url=redis_url, requests=_less(requests, quick, 100), rounds=rounds, tell=tell), as_json, plot
+    )
 
-    from limpet.gateway.bench import run
 
-    rows = run(requests)
-    if as_json:
-        typer.echo(msgspec.json.encode({"rows": rows}).decode())
-        return 0
-    typer.echo(f"{'':14}{'connections':>12}{'requests/s':>12}{'p50 ms':>10}{'p99 ms':>10}")
-    for row in rows:
-        typer.echo(f"{row.way:14}{row.concurrency:>12}{row.per_second:>12.0f}{row.p50_ms:>10.2f}{row.p99_ms:>10.2f}")
-    return 0
+@bench.command()
+def memory(
+    conversations: Annotated[
+        int, typer.Option(min=1000, max=100_000_000, metavar="N", help="Short conversations, one after the other.")
+    ] = 1_000_000,
+    redis_url: Store = None,
+    quick: Quick = False,
+    as_json: Json = False,
+) -> int:
+    """Bytes per conversation in the store and per memo entry, and what a great many short conversations leave."""
+    from limpet.bench import memory as it
+
+    return _report(lambda tell: it.run(url=redis_url, n=_less(conversations, quick, 1000), tell=tell), as_json)
+
+
+@bench.command()
+def peers(
+    sessions: Annotated[int, typer.Option(min=10, max=1_000_000, metavar="N", help="Sessions per contender and round.")] = 2000,
+    rounds: Rounds = 3,
+    quick: Quick = False,
+    as_json: Json = False,
+) -> int:
+    """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through."""
+    from limpet.bench import peers as it
+
+    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=rounds, tell=tell), as_json)
+
+
+@bench.command()
+def durability(
+    calls: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Advances per way and round.")] = 5000,
+    rounds: Rounds = 3,
+    quick: Quick = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """What a decision costs when somebody has to have it before it is answered."""
+    from limpet.bench import durability as it
+
+    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=rounds, tell=tell), as_json, plot)
+
+
+@bench.command()
+def scale(
+    conversations: Annotated[
+        int, typer.Option(min=1000, max=20_000_000, metavar="N", help="The most conversations stored.")
+    ] = 1_000_000,
+    calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Calls per size and round.")] = 50_000,
+    rounds: Rounds = 5,
+    quick: Quick = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """The cost of a call against the conversations stored, and against the number of primaries."""
+    from limpet.bench import scale as it
+
+    return _report(
+        lambda tell: it.run(n=_less(conversations, quick, 2000), calls=_less(calls, quick, 300), rounds=rounds, tell=tell),
+        as_json,
+        plot,
+    )

@@ -60,7 +60,7 @@ def service(url: str | None, namespace: str | None) -> Service:
     settings = Settings.load(url=url, namespace=namespace)
     # The header is sent only if somebody chose a namespace: a token has its own, and naming another one is refused.
     chosen = settings.namespace if "namespace" in settings.model_fields_set else None
-    return Service(settings.url, settings.secret("token"), chosen)
+    return Service(settings.url, settings.secret("token"), chosen, settings.url_ca, settings.url_cert)
 
 
 def workers(*, url: str | None, namespace: str | None, as_json: bool) -> int:
@@ -78,7 +78,9 @@ def workers(*, url: str | None, namespace: str | None, as_json: bool) -> int:
     else:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("worker", "pool", "state", "bindings", "capacity", "heartbeat", "address"):
-            table.add_column(name, justify="right" if name in ("bindings", "capacity", "heartbeat") else "left", overflow="fold")
+            free = name in ("worker", "pool", "address")  # what a narrow terminal folds; words and figures stay whole
+            right = name in ("bindings", "capacity", "heartbeat")
+            table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not free)
         for each in found.workers:
             state = Text(each.state, STYLES.get(each.state, ""))
             if each.drain is not None:

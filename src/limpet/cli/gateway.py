@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from limpet.cli.app import LogLevel, app
+from limpet.cli.app import LogLevel, TlsCert, TlsClientCa, TlsKey, app
 
 __all__ = ["gateway"]
 
@@ -56,6 +56,9 @@ def gateway(
         LogLevel | None,
         typer.Option(metavar="LEVEL", help="The least severe log line: debug, info, warning or error.", show_default=False),
     ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen off loopback without LIMPET_TOKENS.")] = False,
 ) -> int:
     """Run the OpenAI-compatible gateway: every turn of a conversation reaches the same cache bucket and the same worker.
@@ -83,6 +86,9 @@ def gateway(
         pool=pool,
         cache_bust=cache_bust,
         log_level=log_level and log_level.value,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
         insecure=insecure or None,
     )
     return run(settings)

@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,11 +29,16 @@ class Service:
         token: the bearer token, or None.
         namespace: sent as ``X-Limpet-Namespace``, or None for the token's own or the service's default.
 
+        ca: of an https URL, a PEM file; None for the system's, or what SSL_CERT_FILE names.
+        cert: certificate and key that are shown to a service that asks for one, a PEM file.
+
     Raises:
-        InvalidRequest: the URL or the token cannot be used.
+        InvalidRequest: the URL, the token or a file cannot be used.
     """
 
-    def __init__(self, url: str, token: str | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, namespace: str | None = None, ca: Path | None = None, cert: Path | None = None
+    ) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -47,6 +53,7 @@ class Service:
             raise InvalidRequest("LIMPET_TOKEN must be printable ASCII without spaces.", field="token")
         self._url = url
         self._secure = parts.scheme == "https"
+        self._context = _context(ca, cert) if self._secure else None
         self._host, self._port = parts.hostname, port
         self._base = parts.path.rstrip("/")
         self._headers = {"Accept": "application/json", "User-Agent": "limpet-cli"}
@@ -77,8 +84,7 @@ class Service:
         Raises ServiceProblem, also when nothing at all came for ``silence_s``.
         """
         headers = {**self._headers, "Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=silence_s)
+        connection = self._connection(silence_s)
         try:
             connection.request("GET", self._base + path, None, headers)
             answer = connection.getresponse()
@@ -98,6 +104,8 @@ class Service:
                     name, data = "", b""
         except ConnectionRefusedError:
             raise self._silent("does not answer (connection refused)", "start it with `limpet serve`") from None
+        except ssl.SSLError as error:
+            raise self._untrusted(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise self._silent(f"broke off ({reason})", "it may be restarting") from None
@@ -111,8 +119,7 @@ class Service:
             raise self._foreign("JSON of another kind") from None
 
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> bytes:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=timeout_s)
+        connection = self._connection(timeout_s)
         try:
             connection.request(method, self._base + path, body, {**self._headers, **headers})
             answer = connection.getresponse()
@@ -124,10 +131,7 @@ class Service:
         except socket.gaierror:
             raise self._silent("cannot be found (no such host)", "mend the host name") from None
         except ssl.SSLError as error:
-            reason = error.reason or "TLS failed"
-            raise self._silent(
-                f"cannot be trusted or does not speak TLS ({reason})", "mend the certificate or the scheme"
-            ) from None
+            raise self._untrusted(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise self._silent(f"broke off ({reason})", "it may not be a Limpet service") from None
@@ -136,6 +140,22 @@ class Service:
         if answer.status == 200 and answer.headers.get_content_type() == "application/json":
             return content
         raise self._refused(answer.status, answer.headers.get_content_type(), content)
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._context is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
+
+    def _untrusted(self, error: ssl.SSLError) -> ServiceProblem:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return self._silent(
+                f"shows a certificate that is not trusted ({error.verify_message.rstrip('.')})",
+                "set LIMPET_URL_CA to the CA that signed it",
+            )
+        reason = error.reason or "TLS failed"
+        if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+            return self._silent(f"asks for a client certificate ({reason})", "set LIMPET_URL_CERT to one that it trusts")
+        return self._silent(f"does not speak TLS as we do ({reason})", "write http:// if it speaks none")
 
     def _silent(self, what: str, todo: str) -> ServiceProblem:
         return ServiceProblem(
@@ -157,6 +177,24 @@ class Service:
         return ServiceProblem(
             f"What answers at {self._url} is no Limpet service ({what}); point LIMPET_URL to one.", problem_code="not_limpet"
         )
+
+
+def _context(ca: Path | None, cert: Path | None) -> ssl.SSLContext:
+    for path, name in ((ca, "LIMPET_URL_CA"), (cert, "LIMPET_URL_CERT")):
+        if path is not None and not path.is_file():
+            raise InvalidRequest(f"{name}: there is no file {path}; mend the path.", field=name)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise InvalidRequest(f"LIMPET_URL_CA: {ca} holds no CA certificate in PEM form.", field="url_ca") from None
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, password=lambda: "")
+        except ssl.SSLError:
+            raise InvalidRequest(
+                f"LIMPET_URL_CERT: {cert} must hold a certificate and its plain private key in PEM form.", field="url_cert"
+            ) from None
+    return context
 
 
 class _ProblemDocument(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
 from limpet.executors.topology import Kind, Topology
 from limpet.health import parse_info
+from limpet.health.model import UNREACHED
 from limpet.instruments import Instruments
 from limpet.scripts import every_script
 
@@ -51,7 +52,6 @@ _REFUSALS: Final = {
 Send = Callable[[Lane, tuple[Any, ...], float, bool], asyncio.Future[Any]]
 MAX_DETOURS: Final = 5
 """Redirections that one call follows at once; after that it pauses first, since two nodes may point at each other for a while."""
-_UNREACHED: Final = "The store could not be reached within the deadline; retry with the same request id."
 BACKOFF_S: Final = 0.01
 MAX_BACKOFF_S: Final = 0.25
 
@@ -188,13 +188,13 @@ class AsyncExecutor:
             except (LaneLost, Unreachable, hiredis.ReplyError) as failure:
                 if isinstance(failure, Unreachable) and self._loop.time() >= deadline:
                     earlier = error if isinstance(error, Unreachable) else failure  # it knows why
-                    raise StoreUnavailable(f"{_UNREACHED} {earlier}") from earlier
+                    raise StoreUnavailable(f"{UNREACHED} {earlier}") from earlier
                 error = failure
 
     async def _pause(self, seconds: float, deadline: float, error: Exception) -> None:
         if self._loop.time() + seconds >= deadline:
             why = f" {error}" if isinstance(error, Unreachable) else ""
-            raise StoreUnavailable(f"{_UNREACHED}{why}") from error
+            raise StoreUnavailable(f"{UNREACHED}{why}") from error
         await asyncio.sleep(seconds)
 
     async def _loaded(self, call: Call[Any], lane: Lane, deadline: float) -> None:

@@ -95,9 +95,14 @@ class Lane(asyncio.Protocol):
                     await check(connection)
             return cls(connection, on_batch, breaker)
         except TimeoutError:
-            raise Unreachable(f"The store did not take a connection within {timeout_s:.3g} s; check that it runs.") from None
+            raise Unreachable(
+                f"The store did not take a connection within {timeout_s:.3g} s; check that it runs, and that redis:// or "
+                "rediss:// (TLS) is what it speaks."
+            ) from None
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
-            raise StoreUnavailable(f"The store refuses the credentials in its URL: {error}.") from error
+            raise StoreUnavailable(
+                f"The store refuses the credentials in its URL ({str(error).rstrip('.')}); mend user and password there."
+            ) from error
         except (RedisError, OSError) as error:
             if isinstance(error.__context__, ssl.SSLCertVerificationError):
                 raise StoreUnavailable(f"The store's certificate is not trusted ({error.__context__.verify_message}).") from error

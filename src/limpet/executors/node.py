@@ -93,7 +93,10 @@ class Node:
             task.add_done_callback(lambda done: self._opened(kind, done))
         done, _ = await asyncio.wait({task}, timeout=timeout_s)  # neither a timeout nor a cancelled caller ends the task
         if not done:
-            raise Unreachable("The store did not take a connection within the deadline; check that it runs.")
+            raise Unreachable(
+                "The store did not take a connection within the deadline; check that it runs, and that "
+                "redis:// or rediss:// (TLS) is what it speaks."
+            )
         if task.cancelled():
             raise Unreachable("The store's server was given up while connecting to it.")
         return task.result()

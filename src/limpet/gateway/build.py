@@ -18,7 +18,7 @@ from limpet.gateway.seen_workers import SeenWorkers
 from limpet.gateway.vitals import Vitals
 from limpet.metrics import Metrics
 from limpet.service.auth import Guard
-from limpet.service.build import census, connector
+from limpet.service.build import census, connector, quota_of
 from limpet.service.clients import MAX_CLIENTS, Client, Clients
 from limpet.service.pages import Pages
 from limpet.settings import Settings
@@ -40,7 +40,8 @@ def build(settings: Settings) -> Parts:
         InvalidRequest: no upstream or profile, or one that is not valid.
     """
     options = Options.of(settings)
-    metrics, guard, clock = Metrics(), Guard(settings), SystemClock()
+    metrics, clock = Metrics(), SystemClock()
+    guard = Guard(settings, quota_of(settings, clock))
     measures, dispatcher = Measures(metrics.registry), Dispatcher(options)
     vitals = Vitals(options.limits, clock.monotonic, measures.ejected)
     fleets = Fleets(options, vitals)

@@ -15,6 +15,8 @@ __all__ = ["Control", "enter"]
 
 _TRUE: Final = frozenset({"1", "true"})
 _FALSE: Final = frozenset({"", "0", "false"})
+_READ: Final = frozenset({b"x-limpet-session-id", b"x-limpet-kind", b"x-limpet-parent-key", b"x-limpet-new", b"x-limpet-final"})
+"""What is read here. ``Idempotency-Key`` counts only beside ``X-Limpet-New``."""
 
 
 class Control(NamedTuple):
@@ -30,7 +32,7 @@ class Control(NamedTuple):
     @staticmethod
     def read(headers: Pairs) -> Control:
         """Raises InvalidRequest for a value that makes no sense."""
-        if not any(name.startswith(b"x-limpet-") or name == b"idempotency-key" for name, _ in headers):
+        if _READ.isdisjoint(name for name, _ in headers):
             return _PLAIN
         kind = _text(headers, "X-Limpet-Kind") or "turn"
         if kind not in KINDS:

@@ -77,7 +77,7 @@ class Dispatcher:
         Raises:
             NoUpstream: nothing was sent.
             Stale: a kept-alive connection was closed under the request.
-            BadGateway: reset, or no HTTP.
+            BadGateway: reset, no HTTP, or a status that ends no request.
             UpstreamTimeout: silence.
         """
         return await self._ask(upstream, method, upstream.url(target), headers, body)
@@ -101,7 +101,7 @@ class Dispatcher:
             fields["Authorization"] = upstream.authorization
         seen = SimpleNamespace(reused=False)
         try:
-            return await self._open().request(
+            answer = await self._open().request(
                 method,
                 URL(url, encoded=True),
                 headers=fields,
@@ -118,6 +118,11 @@ class Dispatcher:
             raise kind("The upstream closed the connection without an answer.") from error
         except aiohttp.ClientError as error:
             raise BadGateway("The upstream's answer is not valid HTTP.") from error
+        if not 200 <= answer.status <= 599:
+            # 101: nobody asked for another protocol. Beyond 599 nothing is defined, and our server cannot say it.
+            answer.close()
+            raise BadGateway(f"The upstream answered with status {answer.status}, which is no end of a request.")
+        return answer
 
 
 async def read_some(response: aiohttp.ClientResponse) -> bytes:

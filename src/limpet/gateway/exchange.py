@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+import math
+from typing import Final, NamedTuple
 
 import aiohttp
 
@@ -34,8 +35,9 @@ from limpet.gateway.who import Who, identify, response_name
 from limpet.keys import digest
 from limpet.results import Resolution
 from limpet.service.clients import Entry
-from limpet.wire import stamp
 from limpet.wire.body import Body
+from limpet.wire.stamp import stamp_values
+from limpet.wire.turn import TurnValues
 
 __all__ = ["Exchange", "Shared"]
 
@@ -122,7 +124,7 @@ class Exchange:
         self._who = who = await identify(client, options.sources, self._headers, body, self._control, responses=self._responses)
         if who is None:
             return data
-        self._keeps_worker = asked_for_worker(body)
+        self._keeps_worker = options.learns and asked_for_worker(body)
         if self._control.new and who.key is not None:
             await client.advance(who.key, "new", request_id=self._control.retry_id)
         self._lease = Lease(client, await self._resolve(), self._resolve)
@@ -252,16 +254,20 @@ class Exchange:
         if readers:  # what is to be read must not be compressed
             headers = [pair for pair in headers if pair[0] != "accept-encoding"]
         resolution, binding = lease.resolution, lease.binding
-        turn: dict[str, Any] = {
-            "scope": resolution.scope,
-            "session_id": who.session_id,
-            "key": who.key,
-            "parent_scope": resolution.parent_scope,
-            "ttl_s": self._options.ttl_s,
-            "final": self._control.final,
-            "binding": binding,
-        }
-        stamped = stamp(self._options.profile, headers, data, turn, who.owned)
+        turn = TurnValues(
+            scope=resolution.scope,
+            session_id=who.session_id,
+            key=who.key,
+            parent_scope=resolution.parent_scope,
+            action=binding.action if binding is not None else None,
+            worker=binding.worker if binding is not None else None,
+            dp_rank=binding.dp_rank if binding is not None else None,
+            ttl_s=math.ceil(self._options.ttl_s),
+            final=self._control.final,
+            rebound=binding is not None and bool(binding.rebound),
+            fence=binding.fence if binding is not None else None,
+        )
+        stamped = stamp_values(self._options.profile, headers, data, turn, who.owned)
         samples = self._shared.samples
         if samples.wants(self._entry.namespace, resolution.scope):
             samples.take(
@@ -271,7 +277,7 @@ class Exchange:
                 action=lease.action,
                 fence=binding.fence if binding is not None else None,
                 body=stamped.body,
-                key=who.key,
+                private=(who.key, who.session_id, self._control.parent_key),
             )
         return stamped.headers, stamped.body
 
@@ -342,13 +348,14 @@ class Exchange:
         lease = self._lease
         assert lease is not None
         binding = lease.binding
-        if self._options.router:
-            if binding is not None and binding.worker is not None:
-                self._shared.seen.good(binding.worker)
-            if not (self._options.learns and opened.reads):
-                lease.spawn(lease.confirm())
-        elif binding is not None:
+        if self._options.router and binding is not None and binding.worker is not None:
+            self._shared.seen.good(binding.worker)
+        if not lease.claimed:
+            return  # bound already: there is nothing to write
+        if not self._options.router:
             lease.spawn(lease.confirm(worker=upstream.worker))
+        elif not (self._options.learns and opened.reads):
+            lease.spawn(lease.confirm())
 
     def _learned(self, worker: str, dp_rank: int | None) -> None:
         self._shared.seen.good(worker)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -61,23 +63,30 @@ class Samples:
         action: str | None,
         fence: int | None,
         body: bytes,
-        key: str | None,
+        private: Iterable[str | None],
     ) -> None:
-        """Keep and log one turn."""
+        """Keep and log one turn. ``private``: the key and the session ids, which are struck out of the body."""
         turn = self._seen.pop((namespace, scope), 0) + 1
         self._seen[namespace, scope] = turn
         if len(self._seen) > SESSIONS:
             self._seen.popitem(last=False)
-        sample = Sample(namespace, scope, epoch, action, fence, turn, self._excerpt(body, key))
+        sample = Sample(namespace, scope, epoch, action, fence, turn, self._excerpt(body, [word for word in private if word]))
         self._ring.append(sample)
         logger.info("sample", **msgspec.structs.asdict(sample))
 
-    def _excerpt(self, body: bytes, key: str | None) -> str:
+    def _excerpt(self, body: bytes, private: list[str]) -> str:
         if not self._chars:
             return ""
         # A margin beyond the cut: a secret that the cut would halve must still be recognised as one.
         text = redact(body[: 4 * self._chars + 4096].decode(errors="replace"))
-        return (text.replace(key, _MASK) if key else text)[: self._chars]
+        for word in private:
+            for form in {
+                word,
+                json.dumps(word)[1:-1],
+                json.dumps(word, ensure_ascii=False)[1:-1],
+            }:  # as it is, and as JSON has it
+                text = text.replace(form, _MASK)
+        return text[: self._chars]
 
     def of(self, namespace: str) -> list[Sample]:
         """The samples of a namespace, the oldest first."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["Check", "Health", "Info", "Infos", "Level", "among", "number", "parse_info"]
+__all__ = ["UNREACHED", "Check", "Health", "Info", "Infos", "Level", "among", "number", "parse_info"]
 
 Info = dict[str, str]
 Infos = dict[str, Info]
 """INFO of each primary, by its name; the name of the only one is empty."""
 Level = Literal["ok", "warn", "fail"]
+UNREACHED: Final = "The store could not be reached within the deadline; retry with the same request id."
+"""How a call's error begins; a check leaves it away."""
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from limpet.clock import Clock
 from limpet.errors import LimpetError, StoreUnavailable
 from limpet.health import clocks, replication, server, setup
 from limpet.health.asking import Asking, reason
-from limpet.health.model import Check, Health, Infos, parse_info
+from limpet.health.model import UNREACHED, Check, Health, Infos, parse_info
 from limpet.health.rights import rights
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _unreachable(error: LimpetError | None, trouble: LimpetError | None) -> Chec
     if words.startswith("NOPERM"):
         return Check("rights", "fail", f"The store's ACL denies this user +ping ({words}); see deploy/redis/limpet.acl.")
     told = trouble if isinstance(trouble, StoreUnavailable) else error
-    return Check("store", "fail", str(told or error or trouble))
+    text = str(told or error or trouble).removeprefix(UNREACHED).strip()  # what a call is to do about it is no help here
+    return Check("store", "fail", text or "The store did not answer in time; check that it runs and can be reached from here.")
 
 
 def _store(asking: Asking, took_s: float, thorough: bool) -> Check:

@@ -9,23 +9,14 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import Receive, Scope, Send
 
 from limpet.errors import InvalidRequest
-from limpet.service.auth import Guard
 from limpet.service.body import read_body
 from limpet.service.media import JSON, MSGPACK, Decode, Media, accepted, declared
-from limpet.service.problems import Forbidden, MethodNotAllowed
+from limpet.service.problems import MethodNotAllowed
 from limpet.validate import check_text
 
-__all__ = ["either", "name_of", "need", "nothing", "query_of", "read", "send_answer"]
+__all__ = ["name_of", "need", "nothing", "query_of", "read", "send_answer"]
 
 LIMIT: Final = 64 * 1024
-
-
-def either(guard: Guard, headers: Mapping[bytes, bytes]) -> str:
-    """The namespace of a caller that has the right ``resolve`` or ``admin``. Raises Unauthorized, Forbidden, InvalidRequest."""
-    try:
-        return guard.enter(headers, "resolve")
-    except Forbidden:
-        return guard.enter(headers, "admin")
 
 
 def need(method: str, *allowed: str) -> None:

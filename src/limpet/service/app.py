@@ -1,7 +1,7 @@
 """The ASGI application: hot routes first, everything else after (design, section 7).
 
 A hot request costs one dict lookup for the route, one for the namespace's client, a typed decode, the library's call
-and an encode. It is not logged.
+and an encode. It is not logged. The commonest does not come here at all: see :mod:`limpet.service.shortcut`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from limpet.service.messages import Batch
 from limpet.service.operations import HOT, Context, Operation
 from limpet.service.problems import MethodNotAllowed, NotFound
 from limpet.service.quota import Quota
+from limpet.service.shortcut import Shortcut
 from limpet.validate import check_text
 
 __all__ = ["CONVERSATIONS", "Service", "no_such_route", "send_problem"]
@@ -43,7 +44,7 @@ class Service:
         pages: an ASGI application for all other routes and for the lifespan.
         forward_auth: answers proxies that ask.
         more: finds the application of a route that is neither hot nor a page (workers, events ...), or None.
-        quota: bounds what a namespace may ask, or None.
+        quota: the guard's, which the other items of a batch are charged to, or None.
         end_readers: ends the streams that would go on for ever; the server calls it when it is about to stop.
     """
 
@@ -60,6 +61,7 @@ class Service:
     ) -> None:
         self._more = more
         self._quota = quota
+        self.shortcut = Shortcut(guard, clients, quota)
         self.end_readers = end_readers
         self._forward_auth = forward_auth
         self._guard = guard
@@ -90,10 +92,7 @@ class Service:
             await send_problem(send, problems.unexpected())
 
     def _enter(self, headers: HeaderMap, right: Right) -> Entry:
-        namespace = self._guard.enter(headers, right)
-        if self._quota is not None:
-            self._quota.take(namespace)
-        return self._clients.enter(namespace)
+        return self._clients.enter(self._guard.enter(headers, right))
 
     async def _hot(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":

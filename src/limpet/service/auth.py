@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from limpet.errors import InvalidRequest
 from limpet.service.problems import Forbidden, Unauthorized
+from limpet.service.quota import Quota
 from limpet.settings import Settings, Token
 from limpet.validate import check_namespace
 
@@ -25,9 +26,10 @@ class _Entry(NamedTuple):
 
 
 class Guard:
-    """Checks tokens and picks the namespace. Knows only hashes of tokens."""
+    """Checks tokens and picks the namespace, within its quota where there is one. Knows only hashes of tokens."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, quota: Quota | None = None) -> None:
+        self._quota: Final = quota
         self._default: Final = settings.namespace
         self._entries: Final = tuple(_Entry(token.sha256.encode(), token) for token in settings.tokens)
         secret = settings.secret("metrics_token")
@@ -43,12 +45,22 @@ class Guard:
         """Whether no token is configured, so that callers name any namespace."""
         return not self._entries
 
-    def enter(self, headers: Headers, right: Right) -> str:
-        """The namespace of a request.
+    def enter(self, headers: Headers, *rights: Right, beat: bool = False) -> str:
+        """The namespace of a request whose token has any of the rights; it is charged to that namespace's quota.
+
+        Args:
+            beat: it is a worker's heartbeat, which has a quota of its own: a flood of turns must not make workers look dead.
 
         Raises:
-            Unauthorized, Forbidden, InvalidRequest: (401, 403, 400).
+            Unauthorized, Forbidden, InvalidRequest, OverQuota: (401, 403, 400, 429).
         """
+        namespace = self.admit(headers, *rights)
+        if self._quota is not None:
+            self._quota.take(namespace, beat=beat)
+        return namespace
+
+    def admit(self, headers: Headers, *rights: Right) -> str:
+        """:meth:`enter` without the charge, for who sees to that."""
         named = headers.get(b"x-limpet-namespace")
         if not self._entries:
             return self._default if named is None else _namespace(named)
@@ -61,8 +73,8 @@ class Guard:
             raise Unauthorized("The bearer token is not known.")
         if named is not None and _namespace(named) != found.namespace:
             raise Forbidden("The token belongs to another namespace than X-Limpet-Namespace names.")
-        if right not in found.rights:
-            raise Forbidden(f"The token does not have the right '{right}', which this call needs.")
+        if found.rights.isdisjoint(rights):
+            raise Forbidden(f"The token does not have the right {' or '.join(map(repr, rights))}, which this call needs.")
         return found.namespace
 
     def may_scrape(self, headers: Headers) -> bool:

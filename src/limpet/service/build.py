@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from starlette.types import ASGIApp
 
 from limpet import Limpet, console
-from limpet.clock import SystemClock
+from limpet.clock import Clock, SystemClock
 from limpet.metrics import Metrics
 from limpet.service.app import Service
 from limpet.service.auth import Guard
@@ -22,7 +22,7 @@ from limpet.service.pages import Counted, Pages
 from limpet.service.quota import Quota
 from limpet.settings import Settings
 
-__all__ = ["Built", "Parts", "build", "census", "connector"]
+__all__ = ["Built", "Parts", "build", "census", "connector", "quota_of"]
 
 
 class Built(Protocol):
@@ -82,18 +82,23 @@ async def census(client: Client) -> Counted:
     return Counted(counts, Counter(worker.state for worker in await client.workers()))
 
 
+def quota_of(settings: Settings, clock: Clock) -> Quota | None:
+    """What a namespace may ask of this process; None where there is no bound."""
+    return Quota(settings.quota_per_s, settings.quota_burst, clock.monotonic) if settings.quota_per_s else None
+
+
 def build(settings: Settings, connect: Callable[[str], Client] | None = None) -> Parts:
     """The service of these settings; ``connect`` replaces the library in tests of the HTTP layer."""
     metrics, clock = Metrics(), SystemClock()
-    guard = Guard(settings)
+    quota = quota_of(settings, clock)
+    guard = Guard(settings, quota)
     clients = Clients(
         connect or connector(settings, metrics),
         limit=max(MAX_CLIENTS, len(guard.namespaces)),
     )
-    quota = Quota(settings.quota_per_s, settings.quota_burst, clock.monotonic) if settings.quota_per_s else None
     beyond = Beyond(guard, clients, metrics, clock)
     pages = Pages(guard, clients, metrics, census, routes=console.routes(), beside=beyond.running)
-    forward_auth = ForwardAuth(settings, guard, clients, quota)
+    forward_auth = ForwardAuth(settings, guard, clients)
     service = Service(
         guard,
         clients,

@@ -15,7 +15,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from limpet.errors import InvalidRequest
-from limpet.service.answers import either, need, query_of
+from limpet.service.answers import need, query_of
 from limpet.service.auth import Guard
 from limpet.service.clients import Clients
 from limpet.service.feed import Feed, Feeds, Heard, told
@@ -61,7 +61,7 @@ class Events:
         """One reader, until it goes. Raises LimpetError before anything is sent."""
         need(scope["method"], "GET")
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        entry = self._clients.enter(either(self._guard, headers))
+        entry = self._clients.enter(self._guard.enter(headers, "resolve", "admin"))
         kinds = _kinds(query_of(scope, "kind").get("kind"))
         if self._readers >= MAX_READERS:
             raise TooManyReaders(f"This process tells events to {MAX_READERS} readers already; ask another, or later.")

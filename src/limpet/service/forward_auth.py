@@ -21,7 +21,6 @@ from limpet.gateway.upstreams import Upstreams, parse_upstream
 from limpet.results import Binding, Resolution
 from limpet.service.auth import Guard
 from limpet.service.clients import Client, Clients
-from limpet.service.quota import Quota
 from limpet.settings import Settings
 from limpet.wire.headers import is_safe
 
@@ -38,8 +37,7 @@ class ForwardAuth:
     Raises InvalidRequest for an upstream that is not valid.
     """
 
-    def __init__(self, settings: Settings, guard: Guard, clients: Clients, quota: Quota | None = None) -> None:
-        self._quota = quota
+    def __init__(self, settings: Settings, guard: Guard, clients: Clients) -> None:
         self._guard = guard
         self._clients = clients
         self._sources = Sources(settings.key_sources)
@@ -55,8 +53,6 @@ class ForwardAuth:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         named = enter(self._guard, headers) if b"x-limpet-token" in headers else self._guard.enter(headers, "resolve")
-        if self._quota is not None:
-            self._quota.take(named)
         entry = self._clients.enter(named)
         entry.active += 1  # so that its client is not closed under us
         try:

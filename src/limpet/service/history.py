@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from limpet.clock import tick_to_unix_ms
 from limpet.record import decode_record
-from limpet.service.answers import either, name_of, need, nothing, query_of, send_answer
+from limpet.service.answers import name_of, need, nothing, query_of, send_answer
 from limpet.service.auth import Guard
 from limpet.service.clients import Client, Clients
 from limpet.service.feed import Feeds, Told, told
@@ -55,7 +55,7 @@ class Histories:
         """One look."""
         need(scope["method"], "GET")
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        entry = self._clients.enter(either(self._guard, headers))
+        entry = self._clients.enter(self._guard.enter(headers, "resolve", "admin"))
         query_of(scope)
         key = name_of(scope["raw_path"][len(PATH) :], "key")
         await nothing(receive, headers, "GET")

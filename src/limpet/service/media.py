@@ -77,6 +77,9 @@ def _plain_type(match: re.Match[str]) -> str:
     return " or ".join(_PLAIN.get(name, name) for name in match[1].split(" | "))
 
 
+_ENUM: Final = re.compile("Invalid enum value .*", re.DOTALL)  # what was sent may be somebody's
+
+
 def _invalid(message: str) -> InvalidRequest:
     """msgspec's finding as one sentence that begins with the field."""
     text, _, place = message.partition(" - at ")
@@ -86,7 +89,7 @@ def _invalid(message: str) -> InvalidRequest:
         path = f"{path}.{named[1]}" if path else named[1]
         text = "there is no such field" if "unknown" in text else "it is required"
     path = path if len(path) <= 80 else path[:77] + "..."
-    text = _lower(_TYPE.sub(_plain_type, text))
+    text = _lower(_TYPE.sub(_plain_type, _ENUM.sub("Invalid enum value", text)))
     return InvalidRequest(f"{path or 'The body'}: {text}.", field=path or None)
 
 

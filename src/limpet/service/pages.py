@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from limpet.clock import Clock, SystemClock
 from limpet.errors import LimpetError
+from limpet.health import Health
 from limpet.metrics import CONTENT_TYPE, Metrics
 from limpet.service import docs, openapi, problems
 from limpet.service.app import no_such_route
@@ -32,6 +33,8 @@ BINDINGS_TTL_S: Final = 5.0
 BINDINGS_SHARE: Final = 20
 """A count that took long is kept so many times that long, so that counting never takes more than a twentieth."""
 BINDINGS_PATIENCE_S: Final = 5.0
+HEALTH_TTL_S: Final = 5.0
+"""How old ``limpet_health`` may be."""
 
 
 class Counted(NamedTuple):
@@ -69,6 +72,9 @@ class Pages:
         self._counted: Counted | None = None
         self._count_again_at = float("-inf")
         self._counting = asyncio.Lock()
+        self._health: Health | None = None
+        self._look_again_at = float("-inf")
+        self._looking = asyncio.Lock()
         self.refusal: LimpetError | None = None
 
     def app(self) -> Starlette:
@@ -113,8 +119,7 @@ class Pages:
 
     async def _readyz(self, request: Request) -> Response:
         """200 or 503. The checks name parts of the installation: with a metrics token, only its bearer sees them."""
-        entry = self._clients.enter(self._guard.namespaces[0])
-        health = await entry.client.health()
+        health = await self._look()
         body: dict[str, Any] = {"ok": health.ok}
         if self._guard.may_scrape(dict(request.headers.raw)):
             body["checks"] = health.checks
@@ -123,15 +128,32 @@ class Pages:
     async def _scrape(self, request: Request) -> Response:
         if not self._guard.may_scrape(dict(request.headers.raw)):
             raise Unauthorized("Metrics need the token of LIMPET_METRICS_TOKEN: Authorization: Bearer <token>.")
-        counted = await self._count()
+        counted, health = await asyncio.gather(self._count(), self._last_look())
         bindings, states = (None, None) if counted is None else counted
-        return Response(self._metrics.render(bindings, states), media_type=CONTENT_TYPE)
+        return Response(self._metrics.render(bindings, states, health), media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Response:
         return Response(openapi.encoded(), media_type=_JSON)
 
     async def _docs(self, _: Request) -> Response:
         return Response(docs.page(), media_type="text/html", headers={"content-security-policy": docs.CSP})
+
+    async def _look(self) -> Health:
+        """The checks that readiness rests on, now. Bounded in time by the client."""
+        self._health = await self._clients.enter(self._guard.namespaces[0]).client.health()
+        self._look_again_at = self._clock.monotonic() + HEALTH_TTL_S
+        return self._health
+
+    async def _last_look(self) -> Health | None:
+        """The same, shared by scrapes and probes for a moment; None when that failed in a way that nobody foresaw."""
+        async with self._looking:
+            if self._clock.monotonic() >= self._look_again_at:
+                try:
+                    return await self._look()
+                except Exception as error:  # noqa: BLE001  (the other metrics matter more than these)
+                    log_unexpected("look at the store", error)
+                    return None
+            return self._health
 
     async def _count(self) -> Counted | None:
         """Bindings and workers over all open namespaces; None when the store cannot say."""

@@ -48,20 +48,22 @@ class Quota:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, namespace: str) -> None:
-        """Takes one token out of the bucket. Raises OverQuota when there is none."""
+    def take(self, namespace: str, *, beat: bool = False) -> None:
+        """Takes one token out of the bucket; heartbeats have one of their own, of the same size. Raises OverQuota when there is
+        none."""
         now = self._monotonic()
-        level, at = self._buckets.get(namespace, (self._burst, now))
+        bucket = f"{namespace} beats" if beat else namespace  # no namespace holds a space
+        level, at = self._buckets.get(bucket, (self._burst, now))
         level = min(self._burst, level + (now - at) * self._per_s)
         if level < 1:
-            self._buckets[namespace] = (level, now)
+            self._buckets[bucket] = (level, now)
             raise OverQuota(
                 f"Namespace {namespace} asks more than the {self._per_s:g} requests a second that this process grants it; "
                 "come back after Retry-After.",
                 retry_after_s=(1 - level) / self._per_s,
             )
-        self._buckets[namespace] = (level - 1, now)
-        self._buckets.move_to_end(namespace)
+        self._buckets[bucket] = (level - 1, now)
+        self._buckets.move_to_end(bucket)
         if len(self._buckets) > CAPACITY:
             self._buckets.popitem(last=False)
 

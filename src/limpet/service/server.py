@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 from pydantic import SecretStr
 
 from limpet.errors import LimpetError
+from limpet.executors.urls import parse_store_url
 from limpet.service import logs
 from limpet.service.build import Built, build
 from limpet.service.serving import serve
 from limpet.service.supervisor import Supervisor
+from limpet.service.tls import make_context
 from limpet.settings import Settings
 
 __all__ = ["DEFAULT_PORT", "SERVICE", "Program", "run"]
@@ -43,6 +45,9 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
 
     Returns:
         0 after a graceful end, 1 when it could not start, 2 when the settings ask for something that is refused.
+
+    Raises:
+        SettingsInvalid: the TLS files cannot be used.
     """
     logs.configure(settings.log_level)
     if settings.off_loopback and not settings.tokens and not settings.insecure:
@@ -51,6 +56,12 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
             "conversation. Set LIMPET_TOKENS, or pass --insecure if something in front of it checks callers.",
             2,
         )
+    if settings.redis_url is not None:
+        try:
+            parse_store_url(settings.redis_url.get_secret_value())
+        except LimpetError as error:
+            return _say_error(str(error), 2)
+    secure = make_context(settings) is not None  # what is wrong with the files is said before anything starts
     for name in settings.unknown_variables():
         logs.logger.warning("unknown variable", name=name)
     with contextlib.ExitStack() as stack:
@@ -72,7 +83,7 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
             stack.callback(store.release)
             _say(f"No LIMPET_REDIS_URL is set: using the embedded store (pid {store.pid}), {store.url}")
             settings = settings.model_copy(update={"redis_url": SecretStr(store.url)})
-        here = _address(listener)
+        here = _address(listener, secure)
 
         def announce() -> None:
             many = f" with {settings.workers} workers" if settings.workers > 1 else ""
@@ -99,9 +110,10 @@ def _listen(settings: Settings, default_port: int) -> socket.socket:
     return listener
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, secure: bool) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _say(text: str) -> None:

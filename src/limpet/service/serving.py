@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import socket
@@ -11,54 +12,34 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from limpet.service.build import Built, build
-from limpet.service.events import ABORT
 from limpet.service.logs import logger
-from limpet.settings import Settings
+from limpet.service.protocol import limited
+from limpet.service.short_way import ShortWay
+from limpet.service.tls import make_context, renew
+from limpet.settings import Settings, SettingsInvalid
 
 __all__ = ["REFUSED", "configure", "serve"]
 
 REFUSED: Final = 78
 """Exit code of a worker that a restart would not help (the store disagrees): EX_CONFIG."""
-MAX_HEAD_BYTES: Final = 64 * 1024
 KEEP_ALIVE_S: Final = 75
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on request line and headers, which its parser does not have."""
-
-    _head = 0
-    _in_head = True
-
-    def on_message_begin(self) -> None:
-        self._head, self._in_head = 0, True
-        super().on_message_begin()
-        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head and self.parser is not None:
-            self._head += len(data)
-            if self._head > MAX_HEAD_BYTES:
-                self.send_400_response("Request line and headers are too large.")
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server with our signals (it would kill the process again at the end, before the store is released)."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[Callable[[], None]], None], settings: Settings) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._settings = settings
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            if self.config.ssl is not None:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._renew)
             # What start-up made lives as long as we do: without it a full collection takes tens of milliseconds less.
             gc.collect()
             gc.freeze()
@@ -68,6 +49,16 @@ class _Server(uvicorn.Server):
         # A stream of events goes on for ever; everything else in flight is waited for.
         getattr(self.config.app, "end_readers", lambda: None)()
         await super().shutdown(sockets)
+
+    def _renew(self) -> None:
+        """SIGHUP: the certificate was renewed. A faulty one changes nothing."""
+        assert self.config.ssl is not None
+        try:
+            renew(self.config.ssl, self._settings)
+        except SettingsInvalid as error:
+            logger.error("certificate not renewed", reason=str(error))
+        else:
+            logger.info("certificate renewed")
 
     def _stop(self) -> None:
         self.should_exit = True
@@ -83,11 +74,13 @@ class _Server(uvicorn.Server):
 
 
 def configure(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves an application of ours."""
+    """How uvicorn serves an application of ours. Raises SettingsInvalid for TLS files that cannot be used."""
+    context = make_context(settings)
     return uvicorn.Config(
         app,
+        ssl_context_factory=None if context is None else lambda _, __: context,
         loop="uvloop",
-        http=_Protocol,
+        http=limited(ShortWay, settings),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -119,7 +112,7 @@ def serve(
     """
     parts = make(settings)
     try:
-        _Server(configure(parts.app, settings), on_started).run([listener])
+        _Server(configure(parts.app, settings), on_started, settings).run([listener])
     except SystemExit:
         if parts.pages.refusal is None:
             raise

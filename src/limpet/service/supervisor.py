@@ -77,6 +77,7 @@ class Supervisor:
         self._workers = [_Worker(number) for number in range(settings.workers)]
         self._selector = selectors.DefaultSelector()
         self._signals = 0
+        self._hangups = 0
         self._deaths = 0
         self._announced = False
         self._served = False
@@ -91,9 +92,10 @@ class Supervisor:
             end.setblocking(False)
         self._selector.register(wake, selectors.EVENT_READ)
         old_fd = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        old: dict[int, Any] = {
-            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        }
+        numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
+        if self._settings.tls_cert is not None:  # the certificate was renewed; else a terminal's end ends us, as ever
+            numbers.append(signal.SIGHUP)
+        old: dict[int, Any] = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             self._loop(wake)
             return self._code
@@ -108,7 +110,9 @@ class Supervisor:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _on_signal(self, number: int, _: object) -> None:
-        if number != signal.SIGCHLD:
+        if number == signal.SIGHUP:
+            self._hangups += 1
+        elif number != signal.SIGCHLD:
             self._signals += 1
 
     def _loop(self, wake: socket.socket) -> None:
@@ -121,6 +125,11 @@ class Supervisor:
             self._look(wake, min(waits, default=None))
             for worker in self._workers:
                 self._reap(worker)
+            if self._hangups:
+                self._hangups = 0
+                for worker in self._workers:
+                    if worker.process is not None and worker.ready:  # one that has not served yet reads the new one anyway
+                        worker.process.send_signal(signal.SIGHUP)
             if self._code:
                 return
 

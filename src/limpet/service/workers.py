@@ -13,8 +13,8 @@ from msgspec import Meta
 from starlette.types import Receive, Scope, Send
 
 from limpet.errors import UnknownWorker
-from limpet.service.answers import either, name_of, need, nothing, query_of, read, send_answer
-from limpet.service.auth import Guard
+from limpet.service.answers import name_of, need, nothing, query_of, read, send_answer
+from limpet.service.auth import Guard, Right
 from limpet.service.clients import Clients, Entry
 from limpet.service.counts import Counts
 from limpet.service.drains import Drain, Drains
@@ -106,8 +106,8 @@ class Workers:
         else:
             need(method, "GET", "PUT", "DELETE")
         looks = method in ("GET", "HEAD")
-        free = looks or verb == "heartbeat"
-        entry = self._clients.enter(either(self._guard, headers) if free else self._guard.enter(headers, "admin"))
+        rights: tuple[Right, ...] = ("resolve", "admin") if looks or verb == "heartbeat" else ("admin",)
+        entry = self._clients.enter(self._guard.enter(headers, *rights, beat=verb == "heartbeat"))
         query_of(scope)
         entry.active += 1  # so that its client is not closed under us
         try:

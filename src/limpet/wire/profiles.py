@@ -8,6 +8,7 @@ is the only code that acts on them, so a provider is added by adding a row here,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -64,10 +65,15 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> tuple[str, ...]:
         """The body path as names; empty for a header."""
-        return tuple(self.body.split(".")) if self.body is not None else ()
+        return _names(self.body) if self.body is not None else ()
 
 
-class Profile(msgspec.Struct, frozen=True):
+@lru_cache(maxsize=256)
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+class Profile(msgspec.Struct, frozen=True, cache_hash=True):
     """A named list of fields. Immutable: :meth:`with_options` makes another."""
 
     name: str

@@ -171,3 +171,32 @@ async def test_dot_segments_and_methods(gateway: Start, upstreams: Any) -> None:
     got = await raw(gate, b"TRACE / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 405")
     assert up.requests == []
+
+
+@pytest.mark.parametrize("split", [False, True])
+async def test_trailers_go_no_further(gateway: Start, upstreams: Any, split: bool) -> None:
+    """A proxy in front guards headers, not trailers: they are never taken for headers, here or upstream."""
+    (up,) = await upstreams()
+    gate = await gateway(up)
+    head = post(b"x-limpet-key: k", b"transfer-encoding: chunked", b"connection: close", body=b"1b\r\n" + BODY + b"\r\n")
+    tail = b"0\r\nx-limpet-new: 1\r\nx-worker-instance-id: 7\r\nauthorization: Bearer stolen\r\n\r\n"
+    assert (await raw(gate, head + tail)).startswith(b"HTTP/1.1 200")
+    if split:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gate.port)
+        writer.write(head)
+        await writer.drain()
+        await gate.http.get("/livez")  # the head has been read by then
+        writer.write(tail)
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200")
+        writer.close()
+    for request in up.requests:
+        assert not {"x-worker-instance-id", "authorization", "x-limpet-new"} & set(request.headers)
+
+
+async def test_space_after_a_value_is_no_part_of_it(gateway: Start, upstreams: Any) -> None:
+    """A copy of the key with a space behind it is the key, and stays here."""
+    (up,) = await upstreams()
+    gate = await gateway(up)
+    sent = post(b"x-limpet-key: +4915112345678 ", b"x-copy: +4915112345678 \t", b"content-length: 27", b"connection: close")
+    assert (await raw(gate, sent)).startswith(b"HTTP/1.1 200")
+    assert b"4915112345678" not in up.requests[0].raw

@@ -42,6 +42,23 @@ async def test_garbage(gateway: Start, upstreams: Any, limpet: Limpet) -> None:
     await no_leak(gate)
 
 
+@pytest.mark.parametrize("status", [101, 600, 999])
+async def test_a_status_that_ends_no_request(gateway: Start, upstreams: Any, limpet: Limpet, status: int) -> None:
+    """Nobody asked for another protocol, and nothing is defined beyond 599: 502, and the claim given back."""
+    (up,) = await upstreams()
+
+    async def odd(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 %d Odd\r\nconnection: upgrade\r\nupgrade: x\r\ncontent-length: 2\r\n\r\nok" % status)
+        await writer.drain()
+
+    up.behave = odd
+    gate = await gateway(up)
+    for got in (await gate.chat("k"), await gate.http.get("/v1/models")):
+        assert (got.status_code, got.json()["code"]) == (502, "upstream_failed")
+    assert not await is_bound(limpet)
+    await no_leak(gate)
+
+
 async def test_silence(gateway: Start, upstreams: Any, limpet: Limpet) -> None:
     """An upstream that says nothing within the read timeout is 504, and its connection is closed."""
     (up,) = await upstreams()

@@ -253,12 +253,12 @@ async def test_sampling(gateway: Start, upstreams: UpstreamsFixture) -> None:
     (up,) = await upstreams()
     tokens = json.dumps(
         [
-            {"sha256": hashlib.sha256(b"user").hexdigest()},
+            {"sha256": hashlib.sha256(b"user-of-it").hexdigest()},
             {"sha256": hashlib.sha256(b"boss").hexdigest(), "rights": ["resolve", "admin"]},
         ]
     )
     gate = await gateway(up, tokens=json.loads(tokens), debug_samples=1, debug_chars=400)
-    user, boss = {"X-Limpet-Token": "user"}, {"X-Limpet-Token": "boss"}
+    user, boss = {"X-Limpet-Token": "user-of-it"}, {"X-Limpet-Token": "boss"}
     assert (await gate.chat("tel:42")).status_code == 401
     secret = "my key is sk-abcdefghijklmnop1234, call tel:42"
     for _ in range(2):

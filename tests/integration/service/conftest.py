@@ -16,8 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.servers import Server
+
 RUN = "import sys; from limpet.settings import Settings; from limpet.service.server import run; sys.exit(run(Settings.load()))"
-LISTENING = re.compile(r"listening on (http://\S+?)(?: with \d+ workers)?;")
+LISTENING = re.compile(r"listening on (https?://\S+?)(?: with \d+ workers)?;")
 
 
 class Running:
@@ -106,22 +108,21 @@ def serve(store_url: str) -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Iterator[dict[str, Running]]:
-    """The service that tests share: store -> process, at most one."""
-    running: dict[str, Running] = {}
-    yield running
-    for each in running.values():
-        each.stop()
+def service_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The store of the shared service: its own, since that service works on it between tests and during other tests too."""
+    store = Server(tmp_path_factory.mktemp("shared")).start()
+    yield store.url
+    store.kill9()
 
 
-@pytest.fixture
-def service(store_url: str, shared: dict[str, Running], tmp_path_factory: pytest.TempPathFactory) -> Running:
-    """A service without tokens, shared by the tests over one store: they use keys of their own."""
-    if store_url not in shared:
-        while shared:
-            shared.popitem()[1].stop()
-        shared[store_url] = launch(tmp_path_factory.mktemp("service") / "run", store_url, {}).wait_up()
-    return shared[store_url]
+@pytest.fixture(scope="session")
+def service(service_store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service without tokens, shared by tests that use keys of their own."""
+    running = launch(tmp_path_factory.mktemp("service") / "run", service_store, {})
+    try:
+        yield running.wait_up()
+    finally:
+        running.stop()
 
 
 @pytest.fixture

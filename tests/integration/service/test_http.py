@@ -221,13 +221,13 @@ BOMBS = [
 ]
 
 
-def _nothing_written(store_url: str) -> bool:
-    with redis.Redis.from_url(store_url) as store:
+def _nothing_written(service_store: str) -> bool:
+    with redis.Redis.from_url(service_store) as store:
         return not any(store.scan_iter(match=f"*{digest('bad')}", count=10_000))
 
 
 @pytest.mark.parametrize(("path", "body", "status", "code"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(http: httpx.Client, store_url: str, path: str, body: bytes, status: int, code: str) -> None:
+def test_bad_input(http: httpx.Client, service_store: str, path: str, body: bytes, status: int, code: str) -> None:
     """400 or 413, a stable code, one clear sentence, and nothing written."""
     answer = http.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
     problem = answer.json()
@@ -236,17 +236,17 @@ def test_bad_input(http: httpx.Client, store_url: str, path: str, body: bytes, s
     assert problem["detail"].endswith(".")
     assert "\n" not in problem["detail"]
     assert len(problem["detail"]) < 300
-    assert _nothing_written(store_url)
+    assert _nothing_written(service_store)
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
-def test_messagepack_bombs(http: httpx.Client, store_url: str, bomb: bytes) -> None:
+def test_messagepack_bombs(http: httpx.Client, service_store: str, bomb: bytes) -> None:
     """A few bytes that claim gigabytes, or nest without end, are 400 at once."""
     for path in ("resolve", "batch"):
         answer = http.post(f"/v1/{path}", content=bomb, headers={"content-type": "application/msgpack"})
         assert answer.status_code == 400
         assert answer.json()["code"] in ("malformed_body", "invalid_request")
-    assert _nothing_written(store_url)
+    assert _nothing_written(service_store)
 
 
 @pytest.mark.parametrize(
@@ -323,3 +323,20 @@ def test_logs_hold_no_keys(serve: Callable[..., Running], key: str) -> None:
     said = service.stderr + "".join(service.lines)
     assert key not in said
     assert "sess-7" not in said
+
+
+def test_a_trailer_is_no_header(http: httpx.Client, key: str) -> None:
+    """A proxy in front sets the namespace; a caller's trailer does not get past it into another tenant's."""
+    body = json.dumps({"key": key, "session_id": "s"}).encode()
+    request = (
+        b"POST /v1/resolve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        b"x-limpet-namespace: mine\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"%x\r\n%s\r\n0\r\nx-limpet-namespace: theirs\r\n\r\n" % (len(body), body)
+    )
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=10) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as answer:
+            assert answer.read().startswith(b"HTTP/1.1 200")
+    path = f"/v1/conversations/{quote(key, safe='')}"
+    assert http.get(path, headers={"X-Limpet-Namespace": "mine"}).status_code == 200
+    assert http.get(path, headers={"X-Limpet-Namespace": "theirs"}).status_code == 404

@@ -160,6 +160,16 @@ def test_off_loopback_needs_tokens(serve: Callable[..., Running]) -> None:
     assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("url", ["http://store", "redis://store:port", "redis://store:6379/abc"])
+def test_an_address_of_a_store_that_is_none_is_told(serve: Callable[..., Running], url: str, workers: str) -> None:
+    """Exit code 2 and one line, before anything is started."""
+    running = serve(redis_url=url, workers=workers)
+    assert running.process.wait(20) == 2
+    assert running.stderr.startswith("limpet: The store's URL ")
+    assert running.stderr.count("\n") == 1
+
+
 def test_a_taken_port_is_told(serve: Callable[..., Running]) -> None:
     """Exit code 1 and one line."""
     port = serve().wait_up().url.rpartition(":")[2]

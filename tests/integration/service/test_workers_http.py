@@ -248,4 +248,5 @@ def test_a_quota(serve: Callable[..., Any]) -> None:
             assert 1 <= int(answer.headers["retry-after"]) <= 300
         assert http.post("/v1/resolve", json={"session_id": "s"}, headers={"x-limpet-namespace": "other"}).status_code == 200
         assert http.get("/livez").status_code == 200
-        assert http.get("/v1/workers").status_code == 200
+        assert http.get("/v1/workers").status_code == 429
+        assert http.get("/").status_code == 200

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from limpet import Limpet
 from limpet.registry import Registry
@@ -168,3 +169,17 @@ async def test_racing_replicas_rebind_once(store_url: str, wait_for: Any, replic
     finally:
         for client in clients:
             await client.close()
+
+
+async def test_a_damaged_member_does_not_hide_the_others(store_url: str) -> None:
+    """One that we cannot have written is left out of the count, and nothing fails."""
+    async with connect(store_url, partitions=2) as client:
+        for n in range(8):
+            await client.resolve(f"k{n}", session_id="s", bind={"worker": "w0", "commit": True})
+        before = (await client.bindings_by_worker())["w0"]
+        bounds = [client.commands.keyspace.bound(p) for p in range(2)]
+        with redis.Redis.from_url(store_url) as raw:
+            members = [raw.zcard(bound) - 1 for bound in bounds]  # one is the sentinel
+            raw.zadd(bounds[0], {b"conv:" + b"0" * 32 + b":\xff": 2**52})
+        assert before == sum(members) == 8
+        assert await client.bindings_by_worker() == {"w0": members[1]}

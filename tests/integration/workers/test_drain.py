@@ -164,3 +164,34 @@ async def test_turns_during_a_drain(store_url: str) -> None:
         during = await measure(drainer.wait())
         assert drainer.returncode == 0
         assert during <= max(2 * before, 0.02), (before, during)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+async def test_a_pass_meets_every_binding_while_others_leave(store_url: str, monkeypatch: pytest.MonkeyPatch, ties: bool) -> None:
+    """What others release in the middle of a pass moves nothing of the worker out of its sight."""
+    monkeypatch.setattr("limpet.maintenance.PAGE", 4)
+    async with connect(store_url, partitions=1) as client:
+        others = {}
+        for n in range(8):
+            wanted = {"worker": "other", "commit": True, "ttl_ms": 60_000}
+            others[f"o{n}"] = (await client.resolve(f"o{n}", session_id="s", bind=wanted)).binding.fence
+        await bind_many(client, 9)
+        claim = (await client.resolve("claim", session_id="s", bind={"worker": "w0", "claim_ttl_ms": 3_600_000})).binding
+        maintenance = await client._maintenance()
+        executor, bound = maintenance._executor, client.commands.keyspace.bound(0)
+        if ties:  # all at one instant
+            for member in await executor.command("ZRANGE", bound, 0, -1, timeout_s=2, key=bound):
+                await executor.command("ZADD", bound, 2**52, member, timeout_s=2, key=bound)
+        asked = executor.command
+
+        async def command(verb: str, *words: Any, **options: Any) -> Any:
+            page = await asked(verb, *words, **options)
+            for key, fence in [others.popitem() for _ in range(min(3, len(others)))] if not ties else ():
+                await client.release(key, fence=fence)
+            return page
+
+        monkeypatch.setattr(executor, "command", command)
+        *_, last = [each async for each in maintenance.drain("w0", "c")]
+        assert (last.moved, last.left, last.may_stop) == (9, 1, False)
+        await client.abort("claim", fence=claim.fence)
+        assert (await client.bindings_by_worker()).get("w0", 0) == 0

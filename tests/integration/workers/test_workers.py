@@ -98,6 +98,26 @@ async def test_a_late_refresh_resurrects_nothing(replicas: list[Limpet]) -> None
         assert (await client.resolve("k", session_id="s", bind=POOL)).binding.worker == moved.worker
 
 
+async def test_who_was_bound_to_nobody_is_placed_when_somebody_comes(replicas: list[Limpet], wait_for) -> None:
+    """A pool that is empty for a moment binds to nobody, at commit and at confirm; once a worker came, it is rebound."""
+    one, two, *_ = replicas
+    committed = (await one.resolve("k", session_id="s", bind={"pool": "p", "commit": True})).binding
+    claim = (await one.resolve("c", session_id="s", bind=POOL)).binding
+    await one.confirm("c", fence=claim.fence)
+    assert (committed.action, committed.worker) == ("bind", None)
+    assert (await two.resolve("k", session_id="s", bind=POOL)).binding.action == "continue"
+    await register(one, 1)
+    await views(replicas, wait_for, lambda snapshot: "w0" in snapshot.workers)
+    placed = (await two.resolve("k", session_id="s", bind={"pool": "p", "commit": True})).binding
+    assert (placed.action, placed.worker, placed.rebound) == ("bind", "w0", True)
+    assert placed.fence > committed.fence
+    again = (await two.resolve("c", session_id="s", bind=POOL)).binding
+    assert (again.action, again.worker) == ("bind", "w0")
+    for client in replicas:
+        follows = (await client.resolve("k", session_id="s", bind=POOL)).binding
+        assert (follows.action, follows.worker, follows.fence) == ("continue", "w0", placed.fence)
+
+
 async def test_a_worker_that_restarts_under_its_name_is_another(replicas: list[Limpet], wait_for) -> None:
     """Dynamo #13100: a new incarnation is a new worker; its old sessions are rebound, its old self may not beat."""
     one = replicas[0]

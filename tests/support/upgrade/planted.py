@@ -30,8 +30,9 @@ def plant(folder: Path) -> Path:
         library / "record_unpack.lua",
         ("schema > 1", "schema > 2"),
         (
-            "  if not read or",
-            "  if read and schema == 2 then\n    table.insert(body, table.remove(body, 1))\n  end\n  if not read or",
+            "  if mark % 8 > 2 or not read or",
+            "  if read and schema == 2 then\n    table.insert(body, table.remove(body, 1))\n  end\n"
+            "  if mark % 8 > 2 or not read or",
         ),
     )
     later = library / "record_write_2.lua"

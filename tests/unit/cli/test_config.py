@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from limpet.cli import main
+from limpet.service.auth import Guard
 from limpet.settings import Settings
 
 
@@ -44,3 +45,19 @@ def test_as_a_table_it_fits_every_width(width: str, monkeypatch: pytest.MonkeyPa
     assert all(name in out for name in names if len(name) < 30)
     assert "sesame" not in out
     assert all(len(line) <= int(width) for line in out.splitlines())
+
+
+def test_a_new_token_opens_the_service(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed for LIMPET_TOKENS lets the printed token in, with its rights and no others; no two are the same."""
+    assert main(["config", "--new-token", "--namespace", "prod", "--right", "admin", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("LIMPET_TOKENS", json.dumps([made["entry"]]))
+    guard = Guard(Settings.load())
+    assert guard.enter({b"authorization": b"Bearer " + made["token"].encode()}, "admin") == "prod"
+    assert made["token"] not in json.dumps(made["entry"])
+    assert main(["config", "--new-token"]) == 0
+    out = capsys.readouterr().out
+    assert made["token"] not in out
+    assert json.loads(out.splitlines()[-1])[0]["rights"] == ["resolve"]
+    assert main(["config", "--new-token", "--namespace", "Bad"]) == 2
+    assert main(["config", "--right", "admin"]) == 2

@@ -143,8 +143,8 @@ def test_samples_are_bounded() -> None:
     samples = Samples(2, 10)
     for n in range(3 * RING):
         if samples.wants("a", f"s{n % 1500}"):
-            samples.take("a", f"s{n % 1500}", epoch=1, action="bind", fence=1, body=b"x" * 100, key=None)
-    samples.take("b", "s", epoch=None, action=None, fence=None, body=b"tel:42 and more", key="tel:42")
+            samples.take("a", f"s{n % 1500}", epoch=1, action="bind", fence=1, body=b"x" * 100, private=())
+    samples.take("b", "s", epoch=None, action=None, fence=None, body=b"tel:42 and more", private=("tel:42", None))
     assert len(samples.of("a")) == RING - 1
     assert [each.body for each in samples.of("b")] == ["[redacted]"]
     assert not Samples(0, 0).wants("a", "s")

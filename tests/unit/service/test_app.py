@@ -13,8 +13,10 @@ import msgspec
 import pytest
 
 from limpet import errors
+from limpet.health import Check, Health
 from limpet.policy import Policy
 from limpet.results import Binding
+from limpet.service import pages
 from limpet.service.clients import Clients
 from limpet.service.problems import TooManyNamespaces
 
@@ -333,10 +335,10 @@ async def test_namespaces_by_header(bench: Bench) -> None:
 
 async def test_probes_and_pages(make_bench: Callable[..., Bench]) -> None:
     """livez and readyz; checks and metrics stay covered where a metrics token is set."""
-    bench = make_bench(metrics_token="scrape")
+    bench = make_bench(metrics_token="scrape77")
     assert (await bench.http.get("/livez")).json() == {"ok": True}
     assert (await bench.http.get("/readyz")).json() == {"ok": True}
-    scraper = {"authorization": "Bearer scrape"}
+    scraper = {"authorization": "Bearer scrape77"}
     bench.recorders["default"].ok = False
     answer = await bench.http.get("/readyz", headers=scraper)
     assert answer.status_code == 503
@@ -348,6 +350,35 @@ async def test_probes_and_pages(make_bench: Callable[..., Bench]) -> None:
     answer = await bench.http.get("/")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+async def test_scrapes_share_a_look_at_the_store(make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape shows what the last probe found, and asks the store itself only when that is old; a look that fails in a way that
+    nobody foresaw costs its own metrics only."""
+    bench = make_bench()
+    looks = 0
+
+    async def health() -> Health:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            raise RuntimeError("unforeseen")
+        return Health(False, (Check("eviction", "fail", "words"),))
+
+    monkeypatch.setattr(bench.connect("default"), "health", health)
+    monkeypatch.setattr(pages, "HEALTH_TTL_S", 60)
+    assert (await bench.http.get("/readyz")).status_code == 503
+    for _ in range(3):
+        text = (await bench.http.get("/metrics")).text
+        assert 'limpet_health{check="eviction"} 2.0' in text
+        assert "limpet_ready 0.0" in text
+    assert looks == 1
+
+    other = make_bench()
+    monkeypatch.setattr(other.connect("default"), "health", health)
+    answer = await other.http.get("/metrics")
+    assert looks == 2
+    assert (answer.status_code, "limpet_ready" in answer.text, "limpet_build_info" in answer.text) == (200, False, True)
 
 
 async def test_a_client_that_goes_away(bench: Bench) -> None:

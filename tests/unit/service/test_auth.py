@@ -94,7 +94,7 @@ def test_without_tokens_the_header_picks() -> None:
 def test_metrics_token() -> None:
     """Scrapes are open unless LIMPET_METRICS_TOKEN is set; then only its bearer sees them."""
     assert Guard(Settings.load(tokens=TOKENS)).may_scrape({})
-    guard = Guard(Settings.load(metrics_token="scrape"))
-    assert guard.may_scrape(bearer("scrape"))
+    guard = Guard(Settings.load(metrics_token="scrape77"))
+    assert guard.may_scrape(bearer("scrape77"))
     assert not guard.may_scrape({})
     assert not guard.may_scrape(bearer("one"))

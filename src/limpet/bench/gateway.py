@@ -1,0 +1,130 @@
+"""``limpet bench gateway``: what the gateway adds to a request, over passing it through, in round trips to the store."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import uvloop
+
+from limpet.bench.alternate import alternate
+from limpet.bench.http_load import Load, Loaded
+from limpet.bench.library import drive
+from limpet.bench.model import SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
+from limpet.bench.place import Place, place, version
+from limpet.bench.processes import command, gather, listening
+from limpet.bind import Bind
+from limpet.coordinator import Limpet
+
+__all__ = ["run"]
+
+CONVERSATIONS: Final = 200
+CONNECTIONS: Final = (1, 32)
+DIRECT, PASSED, TURN, MEMO = "direct", "pass-through", "turn", "turn, memo on"
+STORE: Final = "one resolve from a process"
+BODY: Final = msgspec.json.encode(
+    {"model": "mock", "messages": [{"role": "user", "content": "a question of some length, " * 40}], "temperature": 0.2}
+).decode()
+HEADERS: Final = {"content-type": "application/json"}
+KEYED: Final = HEADERS | {"x-limpet-key": "conversation %d"}
+
+
+def run(
+    *,
+    url: str | None = None,
+    requests: int = 4000,
+    connections: tuple[int, ...] = CONNECTIONS,
+    rounds: int = 3,
+    tell: Tell = SILENT,
+) -> Report:
+    """``requests``: per way, round and number of connections."""
+    rows: list[Row] = []
+    added: list[float] = []
+    with place(url) as where, contextlib.ExitStack() as stack:
+        upstream = stack.enter_context(listening("-m", "limpet.bench.upstream"))
+        plain, memo = (stack.enter_context(_gateway(where, upstream, memo_ms)) for memo_ms in (0, 1000))
+        ways: dict[str, tuple[str, str, dict[str, str]]] = {
+            DIRECT: (upstream, "/v1/chat/completions", HEADERS),
+            PASSED: (plain, "/v1/passed/through", HEADERS),
+            TURN: (plain, "/v1/chat/completions", KEYED),
+            MEMO: (memo, "/v1/chat/completions", KEYED),
+        }
+        for server in (plain, memo):  # every conversation gets its binding
+            _load((server, "/v1/chat/completions", KEYED), 1, 2 * CONVERSATIONS)
+        for many in connections:
+            cases = {name: _way(way, many, requests) for name, way in ways.items()}
+            if many == 1:
+                cases[STORE] = lambda: uvloop.run(_store(where, requests))
+            found = alternate(cases, rounds, tell, f"{many} connections")
+            trips = found.pop(STORE, None)
+            more = {name: _over(found[name], found[PASSED]) for name in (TURN, MEMO)}
+            rows += rows_of(found, baseline=PASSED, unit="/s", load=many, more=more)
+            if trips is not None:
+                rows += rows_of({STORE: trips}, baseline=None, unit="/s", group="the store", load=many)
+                added = [
+                    statistics.median(
+                        ((turn.p50_us or 0) - (passed.p50_us or 0)) / (trip.p50_us or 1)
+                        for turn, passed, trip in zip(found[name], found[PASSED], trips, strict=True)
+                    )
+                    for name in (TURN, MEMO)
+                ]
+        figures = [
+            figure(f"gateway: p50 added over a pass-through, in store round trips ({name})", value, 1.5, 1.1, "low")
+            for name, value in zip(("memo off", "memo on"), added, strict=False)
+        ]
+        return Report(
+            bench="gateway",
+            title="Requests a second through the gateway; ratio to passing through; what a turn adds to it",
+            rows=rows,
+            figures=figures,
+            notes=["A store round trip is a resolve of an unchanged conversation by the library, at the median, one at a time."],
+            machine=machine(version(where.redis)),
+        )
+
+
+def _gateway(where: Place, upstream: str, memo_ms: int) -> contextlib.AbstractContextManager[str]:
+    return listening(
+        *command("gateway"),
+        LIMPET_REDIS_URL=where.url,
+        LIMPET_NAMESPACE=where.namespace,
+        LIMPET_PORT="0",
+        LIMPET_UPSTREAMS=upstream,
+        LIMPET_PROFILE="openai-chat",
+        LIMPET_MEMO_TTL_MS=str(memo_ms),
+    )
+
+
+def _load(way: tuple[str, str, dict[str, str]], connections: int, count: int) -> Loaded:
+    server, path, headers = way
+    load = Load(url=server, path=path, headers=headers, body=BODY, numbers=CONVERSATIONS, count=count, connections=connections)
+    return gather("limpet.bench.http_load", [load], Loaded)[0]
+
+
+def _way(way: tuple[str, str, dict[str, str]], connections: int, count: int) -> Callable[[], Sample]:
+    def once() -> Sample:
+        loaded = _load(way, connections, count)
+        return Sample(loaded.per_second, loaded.p50_us, loaded.p99_us)
+
+    return once
+
+
+def _over(turns: list[Sample], passed: list[Sample]) -> dict[str, Any]:
+    """How many microseconds more."""
+    pairs = list(zip(turns, passed, strict=True))
+    return {
+        "p50 added us": round(statistics.median((turn.p50_us or 0) - (other.p50_us or 0) for turn, other in pairs), 1),
+        "p99 added us": round(statistics.median((turn.p99_us or 0) - (other.p99_us or 0) for turn, other in pairs), 1),
+    }
+
+
+async def _store(where: Place, calls: int) -> Sample:
+    async with Limpet.connect(where.url, namespace=where.namespace, durability="none", deadline_ms=5000) as client:
+        await client.resolve("round trip", session_id="s", bind=Bind(worker="w", commit=True))
+
+        async def step(_: int) -> None:
+            await client.resolve("round trip", session_id="s", bind=True)
+
+        return await drive(step, 1, calls)
