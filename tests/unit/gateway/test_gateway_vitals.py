@@ -24,7 +24,7 @@ def make() -> tuple[Vitals, Time, list[str]]:
 
 
 def test_nobody_listens() -> None:
-    """A refused connection ejects at once, for longer each time, up to a bound; a success ends it and forgives what was before."""
+    """A refused connection ejects at once, for longer each time, up to a bound; a success ends it and forgives all before."""
     vitals, time, why = make()
     rests = []
     for _ in range(8):
