@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS
+from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS, Bind
 from limpet.calls import Answer, Call, Target
 from limpet.errors import InvalidRequest, StaleFence
-from limpet.plumbing import Plumbing
+from limpet.placing import Placing
 from limpet.results import Binding
 from limpet.validate import check_epoch, check_int, check_reason, check_request_id, check_text
 
 __all__ = ["BindingCalls"]
 
 
-class BindingCalls(Plumbing):
+class BindingCalls(Placing):
     """The calls that name a binding by key or session id, and by its fence."""
 
     # -- the binding ---------------------------------------------------------------------------------------------------
@@ -137,26 +137,46 @@ class BindingCalls(Plumbing):
         fence: int,
         reason: str,
         worker: str | None = None,
+        pool: str | None = None,
+        exclude: Sequence[str] = (),
         holder: str | None = None,
         claim_ttl_ms: int | None = None,
         request_id: str | None = None,
         require_durable: bool = False,
     ) -> Binding:
         """The worker is lost: claims anew with a larger fence, by compare-and-set on ``fence``. The loser gets StaleFence, whose
-        ``binding`` is the winner's to follow."""
+        ``binding`` is the winner's to follow. With a ``pool`` and no ``worker`` of the caller's own, one is proposed as by
+        :meth:`resolve`, none of ``exclude`` (at most 64)."""
         target = self._named(key, session_id, fence)
         check_reason(reason)
-        who = "" if worker is None else check_text(worker, "worker")
+        if worker is not None:
+            check_text(worker, "worker")
         claimer = "" if holder is None else check_text(holder, "holder")
         ttl = 0 if claim_ttl_ms is None else check_int(claim_ttl_ms, "claim_ttl_ms", 100, MAX_CLAIM_TTL_MS)
         rid = self._request_id() if request_id is None else check_request_id(request_id)
-        binding = await self._bound(
-            "rebind",
-            lambda durable: self.commands.rebind(
-                target, fence, reason, worker=who, holder=claimer, claim_ttl_ms=ttl, request_id=rid, durable=durable
-            ),
-            target,
-            require_durable,
-        )
+        asked = Bind.parse(Bind(worker=worker, pool=pool, exclude=tuple(exclude)))
+        assert asked is not None
+        placed = await self._propose(asked, target)
+        try:
+            binding = await self._bound(
+                "rebind",
+                lambda durable: self.commands.rebind(
+                    target,
+                    fence,
+                    reason,
+                    worker=placed.bind.worker or "",
+                    incarnation=placed.incarnation,
+                    holder=claimer,
+                    claim_ttl_ms=ttl,
+                    request_id=rid,
+                    durable=durable,
+                ),
+                target,
+                require_durable,
+            )
+        except BaseException:
+            self._account(placed, None)
+            raise
+        self._account(placed, binding)
         self._instruments.bind("rebound")
         return binding

@@ -416,10 +416,12 @@ class Commands:
         labels: dict[str, str],
         ttl_ms: int,
         *,
+        on_behalf: bool = False,
         now_us: int = 0,
     ) -> Call[Worker]:
         """A worker comes, or comes back. ``ttl_ms`` 0: static, never gone by itself."""
-        args = _pack((worker, pool, address, capacity, incarnation, labels, ttl_ms * 1000, self._channel, MAX_WORKERS))
+        ttl_us = ttl_ms * 1000
+        args = _pack((worker, pool, address, capacity, incarnation, labels, ttl_us, self._channel, MAX_WORKERS, on_behalf))
         return self._worker_call("worker_register", worker, args, now_us)
 
     def heartbeat(self, worker: str, incarnation: str = "", *, now_us: int = 0) -> Call[Worker]:

@@ -9,6 +9,7 @@ import msgspec
 from limpet.bind import Bind
 from limpet.calls import Answer, Call, Target
 from limpet.errors import StaleFence
+from limpet.opinion import Opinion
 from limpet.plumbing import Plumbing
 from limpet.registry import Registry
 from limpet.results import Binding, Resolution
@@ -23,14 +24,26 @@ class _Placed(NamedTuple):
 
 
 class Placing(Plumbing):
-    """Proposals and rebinds, by this replica's view of the workers."""
+    """Proposals and rebinds, by this replica's view of the workers.
+
+    ``opinion``: of the process that holds this client, set before its first call; None: the registry's word is enough.
+    """
+
+    opinion: Opinion | None = None
+
+    async def watch_workers(self) -> bool:
+        """Keeps a view of the workers fresh from now on (a resolve with a pool does it too). Whether there is one yet: waits for
+        the first, half the deadline at most."""
+        return await self._workers_view().ready(self._deadline_s / 2)
 
     def _workers_view(self) -> Registry:
         """The view of the workers, kept fresh from its first use on."""
         if self._registry is None:
             self._prepare()
             assert self._hub is not None
-            self._registry = Registry(lambda: self._run(self.commands.workers()), self.bindings_by_worker, self._monotonic)
+            self._registry = Registry(
+                lambda: self._run(self.commands.workers()), self.bindings_by_worker, self._monotonic, self.opinion
+            )
             self._hub.listeners.append(self._registry.on_event)
             self._hub.start()
         return self._registry

@@ -16,6 +16,7 @@ import structlog
 
 from limpet.errors import LimpetError
 from limpet.events import Event
+from limpet.opinion import Opinion
 from limpet.placement import choose
 from limpet.workers import Snapshot
 
@@ -36,6 +37,7 @@ class Registry:
         read: reads the registry.
         count: counts live bindings per worker.
         monotonic: seconds, never going back.
+        opinion: this process's own, or None.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Registry:
         read: Callable[[], Awaitable[Snapshot]],
         count: Callable[[], Awaitable[dict[str, int]]],
         monotonic: Callable[[], float],
+        opinion: Opinion | None = None,
     ) -> None:
+        self._opinion = opinion
         self._read = read
         self._count = count
         self._monotonic = monotonic
@@ -79,7 +83,10 @@ class Registry:
         :meth:`unbound` takes it back if the store decides otherwise."""
         if self.snapshot is None:
             return None
-        worker = choose(digest, self.snapshot.pools.get(pool, {}), self._loads, exclude)
+        fit = capacities = self.snapshot.pools.get(pool, {})
+        if (opinion := self._opinion) is not None:
+            fit = {name: capacity for name, capacity in capacities.items() if name not in exclude and opinion.fit(name)}
+        worker = choose(digest, fit or capacities, self._loads, exclude)
         if worker is not None:
             self._loads[worker] += 1
         return worker
@@ -118,7 +125,8 @@ class Registry:
             # Binds that were made while the counting was under way may be in it or not: they stay counted until the next one.
             during = Counter({worker: self._loads[worker] - before[worker] for worker in self._loads})
             self._loads = Counter(counted) + during
-        self.snapshot = await self._read()
+        snapshot = await self._read()
+        self.snapshot = snapshot if self._opinion is None else self._opinion.amend(snapshot)
         self._loaded.set()
 
     async def close(self) -> None:

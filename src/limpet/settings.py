@@ -146,8 +146,29 @@ class Settings(BaseSettings):
     key_sources: _Names = Field(DEFAULT_KEY_SOURCES, description="Where a key is read from, first hit wins (header:X or body:x).")
     profile: str | None = Field(None, description="The wire profile of the gateway.")
     profiles: dict[str, Any] = Field({}, description="Your own wire profiles, by name: JSON; see the README.")
-    upstreams: _Names = Field((), description="The gateway's upstreams: URLs, by commas or as a JSON list.")
-    pool: str | None = Field(None, description="The pool of workers that the gateway and forward-auth bind to.")
+    upstreams: _Names = Field(
+        (),
+        description="The gateway's upstreams: URLs, by commas or as a JSON list; http://a:8000;capacity=4 takes four times the "
+        "conversations of http://b:8000. Unless they are routers they register themselves as workers.",
+    )
+    pool: str | None = Field(
+        None,
+        description="The pool of workers that the gateway and forward-auth bind to. The gateway's upstreams join it, and it "
+        "sends to every worker registered there, callers' credentials included.",
+    )
+    health_path: str = Field("/health", pattern=r"^/[!-~]*$", description="What the gateway asks upstreams for, from the root.")
+    health_interval_s: float = Field(10.0, ge=0, le=3600, description="Between two checks of an upstream; 0 makes none.")
+    health_timeout_s: float = Field(2.0, gt=0, le=60, description="How long an upstream may take to answer a check.")
+    health_down_after: int = Field(3, ge=1, le=100, description="Failed checks in a row that make an upstream unhealthy.")
+    health_up_after: int = Field(2, ge=1, le=100, description="Good checks in a row that make it healthy again.")
+    eject_after: int = Field(
+        3,
+        ge=1,
+        le=1000,
+        description="Failed requests in a row (5xx, reset, timeout) that eject an upstream; a refused connection does at once.",
+    )
+    eject_s: float = Field(0.5, gt=0, le=3600, description="How long the first ejection lasts; each further one twice as long.")
+    eject_max_s: float = Field(15.0, gt=0, le=3600, description="The longest ejection.")
     wait_ms: int = Field(30_000, ge=0, le=30_000, description="How long the gateway waits for another's claim.")
     max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31, description="The largest body that the gateway stamps.")
     connect_timeout_s: float = Field(5.0, gt=0, le=600, description="How long the gateway tries to reach an upstream.")

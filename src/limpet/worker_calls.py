@@ -41,9 +41,12 @@ class WorkerCalls(Plumbing):
         incarnation: str = "",
         labels: Mapping[str, str] | None = None,
         ttl_ms: int = HEARTBEAT_TTL_MS,
+        on_behalf: bool = False,
     ) -> Worker:
         """A worker comes, or comes back: under another ``incarnation`` it is another worker. ``ttl_ms`` 0: a static one, which
-        needs no heartbeat. Raises QuotaExceeded when the namespace has too many."""
+        needs no heartbeat. ``on_behalf``: somebody else says so (a gateway, of an upstream), who knows no incarnation; a worker
+        that registered itself and lives is then left as it is, and a drained one stays drained. Idempotent, so any number of
+        gateways may say it. Raises QuotaExceeded when the namespace has too many."""
         check_text(worker, "worker")
         check_text(pool, "pool")
         for name, text in (("address", address), ("incarnation", incarnation)):
@@ -59,7 +62,9 @@ class WorkerCalls(Plumbing):
         for name, text in marks.items():
             check_text(name, "labels")
             check_text(text, "labels")
-        return await self._run(self.commands.register(worker, pool, address, float(capacity), incarnation, marks, ttl_ms))
+        return await self._run(
+            self.commands.register(worker, pool, address, float(capacity), incarnation, marks, ttl_ms, on_behalf=on_behalf)
+        )
 
     async def heartbeat(self, worker: str, *, incarnation: str | None = None) -> Worker:
         """A worker is alive. Raises UnknownWorker, and OtherIncarnation when it has been registered anew since."""

@@ -16,12 +16,24 @@ __all__ = ["gateway"]
 def gateway(
     upstream: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="An upstream; may be given several times [LIMPET_UPSTREAMS].", show_default=False),
+        typer.Option(
+            metavar="URL[;capacity=N]",
+            help="An upstream; may be given several times [LIMPET_UPSTREAMS].",
+            show_default=False,
+        ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", help="How the upstreams want the scope: openai-chat, vllm ... [LIMPET_PROFILE].", show_default=False
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Send to the workers registered in this pool, and the upstreams with them [LIMPET_POOL].",
+            show_default=False,
         ),
     ] = None,
     host: Annotated[
@@ -58,6 +70,8 @@ def gateway(
     Examples:
       limpet gateway --upstream https://api.openai.com --profile openai-chat
       limpet gateway --upstream http://frontend-1:8000 --upstream http://frontend-2:8000 --profile dynamo
+      limpet gateway --upstream 'http://gpu-1:8000;capacity=2' --upstream http://gpu-2:8000 --profile vllm
+      limpet gateway --pool gpus --profile vllm
     """
     from limpet.gateway.run import run
     from limpet.settings import Settings
@@ -69,6 +83,7 @@ def gateway(
         data_dir=data_dir,
         upstreams=tuple(upstream) if upstream else None,
         profile=profile,
+        pool=pool,
         cache_bust=cache_bust,
         log_level=log_level and log_level.value,
         tls_cert=tls_cert,

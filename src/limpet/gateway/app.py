@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -87,10 +89,11 @@ class Gateway:
             raise MethodNotAllowed(f"The gateway does not take {scope['method']}.", allow="GET, HEAD, POST, PUT, PATCH, DELETE")
         entry = self._clients.enter(enter(self._guard, headers))
         entry.active += 1  # so that its client is not closed under us
+        self._shared.members.join(entry.namespace)
         try:
             target = _target(scope)
             if route == _OTHER:
-                await self._through(scope, client, pairs, headers, target)
+                await self._through(scope, client, entry, pairs, headers, target)
             else:
                 await self._stamped(client, entry, route, target, pairs, headers)
         finally:
@@ -116,16 +119,21 @@ class Gateway:
         self,
         scope: Scope,
         client: ClientSide,
+        entry: Entry,
         pairs: list[tuple[bytes, bytes]],
         headers: dict[bytes, bytes],
         target: str,
     ) -> None:
+        fleet = self._shared.fleets.of(entry.namespace)
+        if self._shared.options.open_pool and not fleet.seen:
+            await entry.client.watch_workers()
         found = self._shared.options.sources.find(pairs, None)
         onward = forwarded(pairs)
         length = headers.get(b"content-length")
         await pass_through(
             self._shared.dispatcher,
-            self._shared.upstreams,
+            fleet,
+            self._shared.vitals,
             client,
             method=scope["method"],
             target=target,
@@ -135,6 +143,20 @@ class Gateway:
             has_body=(length is not None and length != b"0") or b"transfer-encoding" in headers,
         )
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While inside, upstreams are checked and registered."""
+        shared = self._shared
+        tasks = [asyncio.create_task(shared.checks.run())]
+        if not shared.options.router:
+            tasks.append(asyncio.create_task(shared.members.run(self._clients)))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
     # -- its own routes ------------------------------------------------------------------------------------------------
 
     async def _livez(self, _: Scope, __: Receive, send: Send) -> None:
@@ -142,9 +164,12 @@ class Gateway:
 
     async def _readyz(self, _: Scope, __: Receive, send: Send) -> None:
         """Ready as long as it can serve: a store that is away only degrades turns (G7), and taking every replica out for that
-        would make an outage of it. A store that disagrees, or no upstream that can be tried, is a reason."""
+        would make an outage of it. Nor is it a reason that no upstream is healthy (``panic``), since then all are used: a health
+        page that lies must not do what the upstreams did not. A store that disagrees is a reason, and that no upstream is left
+        that accepts connections and is not drained."""
         store, ok = "ok", True
-        client = self._clients.enter(self._guard.namespaces[0]).client
+        namespace = self._guard.namespaces[0]
+        client = self._clients.enter(namespace).client
         try:
             await client.open()
             if not (await client.health()).ok:
@@ -153,10 +178,10 @@ class Gateway:
             store, ok = error.code, False
         except LimpetError as error:
             store = error.code
-        ups = self._shared.upstreams
-        up = sum(ups.is_up(each) for each in ups.all)
-        ok = ok and up > 0
-        await _json(send, 200 if ok else 503, {"ok": ok, "store": store, "upstreams": {"up": up, "all": len(ups.all)}})
+        fleet = self._shared.fleets.of(namespace)
+        ok = ok and fleet.usable
+        ups = {"all": len(fleet.all), **fleet.counts(), "panic": fleet.panics}
+        await _json(send, 200 if ok else 503, {"ok": ok, "store": store, "upstreams": ups})
 
     async def _debug(self, scope: Scope, client: ClientSide, headers: dict[bytes, bytes]) -> None:
         if scope["method"] not in ("GET", "HEAD"):

@@ -80,6 +80,22 @@ class Dispatcher:
             BadGateway: reset, no HTTP, or a status that ends no request.
             UpstreamTimeout: silence.
         """
+        return await self._ask(upstream, method, upstream.url(target), headers, body)
+
+    async def check(self, upstream: Upstream, path: str) -> int:
+        """The status of a GET of ``path`` at the server's root; the body is left unread. Raises as :meth:`send`."""
+        answer = await self._ask(upstream, "GET", upstream.base + path, [("accept", "*/*")], None)
+        answer.release()
+        return answer.status
+
+    async def _ask(
+        self,
+        upstream: Upstream,
+        method: str,
+        url: str,
+        headers: list[tuple[str, str]],
+        body: bytes | AsyncIterable[bytes] | None,
+    ) -> aiohttp.ClientResponse:
         fields: CIMultiDict[str] = CIMultiDict(headers)
         if upstream.authorization is not None and "Authorization" not in fields:
             fields["Authorization"] = upstream.authorization
@@ -87,7 +103,7 @@ class Dispatcher:
         try:
             answer = await self._open().request(
                 method,
-                URL(upstream.url(target), encoded=True),
+                URL(url, encoded=True),
                 headers=fields,
                 data=body,
                 allow_redirects=False,

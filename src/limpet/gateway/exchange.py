@@ -8,25 +8,31 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from limpet.bind import Bind
+from limpet.bind import MAX_EXCLUDED, Bind
 from limpet.cache_bust import apply_to_body, marker_for
 from limpet.clock import Clock
 from limpet.errors import InvalidRequest, LimpetError
+from limpet.gateway.checks import Checks, is_good
 from limpet.gateway.client_side import ClientSide
 from limpet.gateway.control import Control
 from limpet.gateway.dispatch import Dispatcher, Stale
+from limpet.gateway.fleet import Fleet
 from limpet.gateway.heads import forwarded
 from limpet.gateway.identity import Pairs
 from limpet.gateway.learn import Reader, ResponseReader, WorkerReader, asked_for_worker
 from limpet.gateway.lease import Lease
 from limpet.gateway.measures import Measures
+from limpet.gateway.members import Fleets, Members
+from limpet.gateway.moves import Moves
 from limpet.gateway.options import Options
-from limpet.gateway.problems import BadGateway, NoUpstream
+from limpet.gateway.problems import BadGateway, NoUpstream, UpstreamTimeout
 from limpet.gateway.relay import Opened, open_answer, relay
 from limpet.gateway.samples import Samples
 from limpet.gateway.seen_workers import SeenWorkers
-from limpet.gateway.upstreams import Upstream, Upstreams
+from limpet.gateway.upstreams import Upstream
+from limpet.gateway.vitals import Vitals
 from limpet.gateway.who import Who, identify, response_name
+from limpet.keys import digest
 from limpet.results import Resolution
 from limpet.service.clients import Entry
 from limpet.wire.body import Body
@@ -45,7 +51,11 @@ class Shared(NamedTuple):
 
     options: Options
     dispatcher: Dispatcher
-    upstreams: Upstreams
+    vitals: Vitals
+    fleets: Fleets
+    members: Members
+    moves: Moves
+    checks: Checks
     seen: SeenWorkers
     samples: Samples
     measures: Measures
@@ -66,6 +76,8 @@ class Exchange:
         self._shared = shared
         self._options = shared.options
         self._entry = entry
+        self._fleet: Fleet = shared.fleets.of(entry.namespace)
+        self._conversation = ""
         self._client = client
         self._route = route
         self._target = target
@@ -124,27 +136,34 @@ class Exchange:
     async def _resolve(self) -> Resolution:
         who, control, options = self._who, self._control, self._options
         assert who is not None
-        worker = None
+        bind = Bind(wait_ms=options.wait_ms)
         if not options.router:
-            chosen = self._shared.upstreams.choose(who.key or who.session_id, self._tried)
-            worker = chosen.name if chosen is not None else None
+            bind = Bind(pool=options.pool, exclude=self._excluded(), wait_ms=options.wait_ms)
         parent = control.parent_key
         if parent is None and control.kind == "fork" and who.key != who.session_id:
             parent = who.key
-        return await self._entry.client.resolve(
+        resolution = await self._entry.client.resolve(
             who.key,
             session_id=who.session_id,
             kind=control.kind,
             parent_key=parent,
-            bind=Bind(worker=worker, wait_ms=options.wait_ms),
+            bind=bind,
         )
+        if not options.router:
+            self._conversation = digest(f"{self._entry.namespace}\0{resolution.source}\0{who.key or who.session_id}")
+            self._shared.moves.saw(self._conversation, resolution.binding)
+        return resolution
+
+    def _excluded(self, *more: str) -> tuple[str, ...]:
+        """The workers that this turn does not want, the last ones if there are too many to tell."""
+        return tuple(dict.fromkeys([*(each.worker for each in self._tried), *more]))[-MAX_EXCLUDED:]
 
     # -- to an upstream and back ---------------------------------------------------------------------------------------
 
     async def _answered(self, data: bytes) -> tuple[Opened, Upstream]:
         """An answer to pass on, its first bytes read. A lost worker is left for another, once (behind a router twice at
         most), and any number of dead upstreams, to which nothing was sent."""
-        retried, stale = 0, False
+        retried, stale, vitals = 0, False, self._shared.vitals
         while True:
             upstream = await self._choose()
             if self._lease is not None:
@@ -158,18 +177,26 @@ class Exchange:
                 self._shared.measures.retry("stale_connection")
                 continue
             except NoUpstream:
-                self._shared.upstreams.failed(upstream)
+                vitals.unreachable(upstream.name)
                 self._tried.append(upstream)
                 self._shared.measures.retry("unreachable")
                 continue
+            except UpstreamTimeout:
+                vitals.failed(upstream.name, "timeout")
+                raise
             except BadGateway:
-                if retried or self._shared.upstreams.choose("", [*self._tried, upstream]) is None:
+                vitals.failed(upstream.name, "reset")
+                if retried or self._fleet.choose("", [*self._tried, upstream]) is None:
                     raise
                 retried += 1
                 self._tried.append(upstream)
                 self._shared.measures.retry("reset")
                 continue
-            self._shared.upstreams.worked(upstream)
+            # What a router answers says more of the workers behind it than of itself.
+            if is_good(opened.answer.status) or self._options.router:
+                vitals.worked(upstream.name)
+            else:
+                vitals.failed(upstream.name, "status")
             # Behind a router the first retry may be to a worker that only seems alive: which one failed the turn is not told.
             limit = 2 if self._options.router and (opened.answer.status != 400 or self._refused is None) else 1
             if retried < limit and self._is_lost(opened.answer) and await self._leave(upstream, opened.answer.status):
@@ -181,23 +208,31 @@ class Exchange:
 
     async def _choose(self) -> Upstream:
         """The upstream to try now. A conversation whose worker cannot be tried is bound to another first."""
-        lease, ups, tried = self._lease, self._shared.upstreams, self._tried
+        lease, fleet, tried, options = self._lease, self._fleet, self._tried, self._options
+        if options.open_pool and not fleet.seen:
+            await self._entry.client.watch_workers()
         text = "" if self._who is None else self._who.key or self._who.session_id
-        other = ups.choose(text, tried)
-        if other is None:
-            raise NoUpstream("No upstream can be reached.")
+        other = fleet.require(text, tried)
         binding = lease.binding if lease is not None else None
-        if lease is None or binding is None or self._options.router:
+        if lease is None or binding is None or options.router:
             return other
-        bound = ups.get(binding.worker)
-        if bound is not None and bound not in tried and (ups.is_up(bound) or not ups.is_up(other)):
+        bound = fleet.get(binding.worker)
+        if bound is not None and bound not in tried and (fleet.is_up(bound) or not fleet.is_up(other)):
             return bound
-        reason = "unknown" if bound is None else "unreachable"
         if binding.action == "bind" and binding.worker is None:
             return other
-        if await lease.rebind(reason, other.name):
+        reason = "unknown" if bound is None else "unreachable" if bound in tried else "unhealthy"
+        moves = self._shared.moves
+        avoid = moves.avoid(self._conversation) if binding.action == "continue" else frozenset()
+        if avoid and not fleet.open_to([*tried, bound] if bound is not None else tried, avoid):
+            # Others took it off all that is left: moving it there would only make them move it again.
+            self._shared.measures.detour()
+            return other
+        away = (binding.worker,) if binding.worker is not None else ()
+        if await lease.rebind(reason, None, pool=options.pool, exclude=self._excluded(*avoid, *away)):
             self._shared.measures.rebind(reason)
-            followed = ups.get(lease.binding.worker) if lease.binding is not None else None
+            moves.saw(self._conversation, lease.binding)
+            followed = fleet.get(lease.binding.worker) if lease.binding is not None else None
             return followed if followed is not None and followed not in tried else other
         return other
 
@@ -272,11 +307,11 @@ class Exchange:
         shared, lease, who = self._shared, self._lease, self._who
         if lease is None or who is None or lease.binding is None:
             self._tried.append(upstream)
-            return shared.upstreams.choose("", self._tried) is not None
+            return self._fleet.choose("", self._tried) is not None
         binding = lease.binding
         if not self._options.router:
             self._tried.append(upstream)
-            return shared.upstreams.choose("", self._tried) is not None  # _choose does the rebind
+            return self._fleet.choose("", self._tried) is not None  # _choose does the rebind
         if status == 400 and binding.worker is not None and binding.action == "continue" and self._refused is None:
             self._refused = _Old(binding.worker, binding.dp_rank)
         if binding.worker is not None:
@@ -318,7 +353,7 @@ class Exchange:
         if not lease.claimed:
             return  # bound already: there is nothing to write
         if not self._options.router:
-            lease.spawn(lease.confirm(worker=upstream.name))
+            lease.spawn(lease.confirm(worker=upstream.worker))
         elif not (self._options.learns and opened.reads):
             lease.spawn(lease.confirm())
 

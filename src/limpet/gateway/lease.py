@@ -7,7 +7,7 @@ out by itself and the next turn binds anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -162,8 +162,9 @@ class Lease:
         except (StaleFence, StoreUnavailable) as error:
             logger.warning("not released", code=error.code)
 
-    async def rebind(self, reason: str, worker: str | None) -> bool:
-        """The worker is lost: claim anew, with a candidate if there is one. Whoever comes too late follows the winner.
+    async def rebind(self, reason: str, worker: str | None, *, pool: str | None = None, exclude: Sequence[str] = ()) -> bool:
+        """The worker is lost: claim anew, with a candidate if there is one, or with one of the pool's. Whoever comes too late
+        follows the winner.
 
         False when the store cannot say, or when this turn does not hold the binding: then nothing is bound.
         """
@@ -173,7 +174,11 @@ class Lease:
         if binding is None or binding.fence is None or binding.action not in ("bind", "continue") or self.lost:
             return False
         try:
-            self._take(await self._client.rebind(**self._name(), fence=binding.fence, reason=reason, worker=worker))
+            self._take(
+                await self._client.rebind(
+                    **self._name(), fence=binding.fence, reason=reason, worker=worker, pool=pool, exclude=exclude
+                )
+            )
             return True
         except StaleFence:
             self.resolution = await self._again()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 __all__ = ["Measures"]
 
+MAX_NAMED: Final = 100
+"""As many upstreams have a label of their own, as in the core's ``limpet_bindings``."""
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -27,6 +30,19 @@ class Measures:
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         self._flying = Gauge("limpet_gateway_in_flight", "Requests being served.", registry=registry, multiprocess_mode="livesum")
+
+        self._detours = counter("detours", "Turns served beside their binding, as gateways disagree about its worker.")
+        self._ejections = counter("ejections", "Upstreams taken out of use for a while, by why.", "reason")
+        self._checks = counter("checks", "Health checks of upstreams, by outcome.", "outcome")
+        self._healthy = Gauge(
+            "limpet_gateway_upstream_healthy", "Whether the upstream may be given conversations (0 or 1).", ("upstream",),
+            registry=registry, multiprocess_mode="livemin",
+        )  # fmt: skip
+        self._panic = Gauge(
+            "limpet_gateway_panic", "1 while no upstream is healthy, so that all are used.", registry=registry,
+            multiprocess_mode="livemax",
+        )  # fmt: skip
+        self._named: dict[str, bool] = {}
 
     def begin(self) -> None:
         """A request came."""
@@ -48,6 +64,32 @@ class Measures:
     def rebind(self, reason: str) -> None:
         """The conversation moved."""
         self._rebinds.labels(reason).inc()
+
+    def detour(self) -> None:
+        """A turn was served beside its binding."""
+        self._detours.inc()
+
+    def ejected(self, reason: str) -> None:
+        """An upstream is out of use for a while."""
+        self._ejections.labels(reason).inc()
+
+    def check(self, outcome: str) -> None:
+        """A health check was made."""
+        self._checks.labels(outcome).inc()
+
+    def upstreams(self, healthy: Mapping[str, bool], *, panics: bool) -> None:
+        """Who may be given conversations, by name (no credentials are in it); beyond :data:`MAX_NAMED` the rest is ``other``, and
+        healthy if all of it is."""
+        shown = dict(sorted(healthy.items())[:MAX_NAMED])
+        if len(healthy) > MAX_NAMED:
+            shown["other"] = all(up for name, up in healthy.items() if name not in shown)
+        for name in self._named.keys() - shown.keys():
+            self._healthy.remove(name)
+        for name, up in shown.items():
+            if self._named.get(name) is not up:
+                self._healthy.labels(name).set(up)
+        self._named = shown
+        self._panic.set(panics)
 
     def cut(self, side: str) -> None:
         """An answer was cut short by ``client`` or ``upstream``."""

@@ -8,20 +8,31 @@ from typing import Final
 from limpet.errors import InvalidRequest
 from limpet.gateway.identity import Sources
 from limpet.gateway.upstreams import Upstream, parse_upstream
+from limpet.gateway.vitals import Limits
 from limpet.settings import Settings
+from limpet.validate import check_text
 from limpet.wire import Profile, find_profile, load_profiles
 
 __all__ = ["Options"]
 
+OWN_POOL: Final = "upstreams"
+"""Where upstreams are registered if no pool is named. Each gateway then sends to its own upstreams only."""
 _ASK: Final = "nvext.extra_fields"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """``router``: the upstreams choose the worker themselves (Dynamo), so they are no workers. ``learns``: the profile asks for
-    the worker's id in the answer. Times in seconds but for ``wait_ms``."""
+    the worker's id in the answer. ``pool``: where the upstreams are registered; ``open_pool``: it was named, so that whoever else
+    is registered there is sent to as well. ``health_path``: from the server's root. Times in seconds but for ``wait_ms``."""
 
     upstreams: tuple[Upstream, ...]
+    pool: str
+    open_pool: bool
+    limits: Limits
+    health_path: str
+    health_interval_s: float
+    health_timeout_s: float
     profile: Profile
     router: bool
     learns: bool
@@ -41,10 +52,13 @@ class Options:
         """The options that the settings describe.
 
         Raises:
-            InvalidRequest: no upstream or profile, one that is not valid, or an upstream that is named twice.
+            InvalidRequest: neither upstream nor pool, no profile, one that is not valid, or an upstream that is named twice.
         """
-        if not settings.upstreams:
-            raise InvalidRequest("The gateway needs at least one --upstream (LIMPET_UPSTREAMS).", field="upstreams")
+        if not settings.upstreams and settings.pool is None:
+            raise InvalidRequest(
+                "The gateway needs at least one --upstream (LIMPET_UPSTREAMS), or a --pool of registered workers (LIMPET_POOL).",
+                field="upstreams",
+            )
         upstreams = tuple(parse_upstream(text) for text in settings.upstreams)
         if len({each.name for each in upstreams}) != len(upstreams):
             raise InvalidRequest("An upstream is named twice.", field="upstreams")
@@ -53,11 +67,30 @@ class Options:
                 "The gateway needs a --profile (LIMPET_PROFILE): how its upstreams want the scope.", field="profile"
             )
         profile = find_profile(settings.profile, load_profiles(settings.profiles))
+        # The Dynamo rows and what users derive from them are the ones that put a session id with a fence on the wire.
+        router = any(field.fenced for field in profile.fields)
+        if router and not upstreams:
+            raise InvalidRequest(
+                f"The upstreams of the profile {settings.profile} are routers, which are no workers of a pool; "
+                "name them with --upstream (LIMPET_UPSTREAMS).",
+                field="upstreams",
+            )
         return Options(
             upstreams=upstreams,
+            pool=check_text(settings.pool, "pool") if settings.pool is not None else OWN_POOL,
+            open_pool=settings.pool is not None and not router,
+            limits=Limits(
+                settings.health_down_after,
+                settings.health_up_after,
+                settings.eject_after,
+                settings.eject_s,
+                max(settings.eject_s, settings.eject_max_s),
+            ),
+            health_path=settings.health_path,
+            health_interval_s=settings.health_interval_s,
+            health_timeout_s=settings.health_timeout_s,
             profile=profile,
-            # The Dynamo rows and what users derive from them are the ones that put a session id with a fence on the wire.
-            router=any(field.fenced for field in profile.fields),
+            router=router,
             learns=any(field.body == _ASK and field.do == "add" for field in profile.fields),
             sources=Sources(settings.key_sources),
             wait_ms=settings.wait_ms,

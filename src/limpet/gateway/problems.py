@@ -11,6 +11,7 @@ from limpet.service.problems import HttpError, headers_of, problem_of
 
 __all__ = [
     "CODES",
+    "AllDrained",
     "BadGateway",
     "HeadTooLarge",
     "Headers",
@@ -39,6 +40,14 @@ class NoUpstream(HttpError):
     headers = ((b"retry-after", b"1"),)
 
 
+class AllDrained(HttpError):
+    """Every upstream is being drained, so none takes conversations."""
+
+    code = "upstreams_drained"
+    status = 503
+    headers = ((b"retry-after", b"5"),)
+
+
 class BadGateway(HttpError):
     """The upstream went away, or answered what is no HTTP."""
 
@@ -53,7 +62,8 @@ class UpstreamTimeout(HttpError):
     status = 504
 
 
-CODES: Final = {cls.code: (cls.__doc__ or "").strip() for cls in (HeadTooLarge, NoUpstream, BadGateway, UpstreamTimeout)}
+_ALL: Final = (HeadTooLarge, NoUpstream, AllDrained, BadGateway, UpstreamTimeout)
+CODES: Final = {cls.code: (cls.__doc__ or "").strip() for cls in _ALL}
 
 
 def _openai(error: LimpetError) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import aiohttp
 
 from limpet.gateway.client_side import ClientSide
 from limpet.gateway.dispatch import Dispatcher, Stale, read_some
+from limpet.gateway.fleet import Fleet
 from limpet.gateway.heads import answer_headers
-from limpet.gateway.problems import NoUpstream
-from limpet.gateway.upstreams import Upstream, Upstreams
+from limpet.gateway.problems import BadGateway, NoUpstream, UpstreamTimeout
+from limpet.gateway.upstreams import Upstream
+from limpet.gateway.vitals import Vitals
 
 __all__ = ["pass_through", "relay_bytes"]
 
@@ -21,7 +23,8 @@ _TURN: Final = itertools.count()
 
 async def pass_through(
     dispatcher: Dispatcher,
-    upstreams: Upstreams,
+    fleet: Fleet,
+    vitals: Vitals,
     client: ClientSide,
     *,
     method: str,
@@ -33,7 +36,7 @@ async def pass_through(
 ) -> None:
     """One request, to the upstream of its key if it has one, else to each in turn. A dead upstream is passed over.
 
-    Raises NoUpstream, BadGateway, UpstreamTimeout before anything was sent, Disconnected.
+    Raises NoUpstream, AllDrained, BadGateway, UpstreamTimeout before anything was sent, Disconnected.
     """
     if length is not None:
         headers = [*headers, ("content-length", length)]
@@ -41,7 +44,7 @@ async def pass_through(
         client.body_is_read()
     async with client.watching():
         text = key if key is not None else str(next(_TURN))
-        answer = await _first(dispatcher, upstreams, client, method, target, headers, text, has_body)
+        answer = await _first(dispatcher, fleet, vitals, client, method, target, headers, text, has_body)
         try:
             await relay_bytes(client, answer, answer_headers(answer.raw_headers, changed=False))
         except BaseException:
@@ -52,7 +55,8 @@ async def pass_through(
 
 async def _first(
     dispatcher: Dispatcher,
-    upstreams: Upstreams,
+    fleet: Fleet,
+    vitals: Vitals,
     client: ClientSide,
     method: str,
     target: str,
@@ -63,21 +67,25 @@ async def _first(
     tried: list[Upstream] = []
     again = not has_body
     while True:
-        upstream = upstreams.choose(text, tried)
-        if upstream is None:
-            raise NoUpstream("No upstream can be reached.")
+        upstream = fleet.require(text, tried)
         body: AsyncIterator[bytes] | None = client.body() if has_body else None
         try:
             answer = await dispatcher.send(upstream, method, target, headers, body)
         except NoUpstream:
-            upstreams.failed(upstream)
+            vitals.unreachable(upstream.name)
             tried.append(upstream)
         except Stale:
             if not again:
                 raise
             again = False
+        except UpstreamTimeout:
+            vitals.failed(upstream.name, "timeout")
+            raise
+        except BadGateway:
+            vitals.failed(upstream.name, "reset")
+            raise
         else:
-            upstreams.worked(upstream)
+            vitals.worked(upstream.name)
             return answer
 
 

@@ -1,39 +1,44 @@
-"""The upstreams: their names, who is up, and which of them a conversation belongs to by default."""
+"""The upstreams: their names, their addresses, and which of them a conversation belongs to by default."""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from limpet.errors import InvalidRequest
+from limpet.keys import digest
+from limpet.placement import choose
 from limpet.validate import check_text
 
-__all__ = ["Upstream", "Upstreams", "parse_upstream"]
+__all__ = ["MAX_CAPACITY", "Upstream", "Upstreams", "of_worker", "parse_upstream", "preferred"]
 
-FIRST_REST_S: Final = 0.5
-LONGEST_REST_S: Final = 15.0
-_MASK: Final = 2**64 - 1
+MAX_CAPACITY: Final = 1_000_000
+"""As the registry has it."""
+_CAPACITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 class Upstream:
-    """One server. ``name`` is its URL without credentials, and is what a conversation is bound to.
+    """One server. ``worker`` is what a conversation is bound to: the id of a registered worker, or, for an upstream of the
+    configuration, its ``name``, which is its URL without credentials.
 
-    ``authorization`` comes from credentials in the URL, and is sent where the client sends none.
+    ``authorization`` comes from credentials in the URL, and is sent where the client sends none. ``capacity``: its share of the
+    conversations beside the others', in any unit.
     """
 
-    __slots__ = ("authorization", "base", "name", "path", "rest_s", "resting_until", "salt")
+    __slots__ = ("authorization", "base", "capacity", "name", "path", "worker")
 
-    def __init__(self, name: str, base: str, path: str, authorization: str | None) -> None:
+    def __init__(
+        self, name: str, base: str, path: str, authorization: str | None, capacity: float = 1.0, worker: str | None = None
+    ) -> None:
         self.name: Final = name
         self.base: Final = base
         self.path: Final = path
         self.authorization: Final = authorization
-        self.salt: Final = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-        self.resting_until = float("-inf")
-        self.rest_s = 0.0
+        self.capacity: Final = capacity
+        self.worker: Final = name if worker is None else worker
 
     def url(self, target: str) -> str:
         """The URL of a request target (path and query). A base that ends with ``/v1`` meets ``/v1/...`` once."""
@@ -43,10 +48,11 @@ class Upstream:
         return f"{self.base}{self.path}{target}"
 
 
-def parse_upstream(text: str) -> Upstream:
-    """An upstream from its URL, ``http[s]://[user:pass@]host[:port][/path]``. Raises InvalidRequest."""
+def parse_upstream(text: str, worker: str | None = None) -> Upstream:
+    """An upstream from its URL, ``http[s]://[user:pass@]host[:port][/path][;capacity=N]``. Raises InvalidRequest."""
+    url, option, value = text.partition(";capacity=")
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
@@ -57,8 +63,16 @@ def parse_upstream(text: str) -> Upstream:
         or parts.fragment
         or not text.isprintable()
         or " " in text
+        or ";" in url
     ):
-        raise InvalidRequest("An upstream must be http[s]://[user:pass@]host[:port][/path].", field="upstreams")
+        raise InvalidRequest("An upstream must be http[s]://[user:pass@]host[:port][/path][;capacity=N].", field="upstreams")
+    capacity = 1.0
+    if option:
+        capacity = float(value) if _CAPACITY.fullmatch(value) and len(value) <= 20 else 0.0
+        if not 0 < capacity <= MAX_CAPACITY:
+            raise InvalidRequest(
+                f"An upstream's capacity must be a number above 0 and up to {MAX_CAPACITY:,}.", field="upstreams"
+            )
     shown = f"[{host}]" if ":" in host else host
     base = f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")
     path = parts.path.rstrip("/")
@@ -66,51 +80,39 @@ def parse_upstream(text: str) -> Upstream:
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + b64encode(pair.encode()).decode()
-    return Upstream(check_text(base + path, "upstreams"), base, path, authorization)
+    return Upstream(check_text(base + path, "upstreams"), base, path, authorization, capacity, worker)
+
+
+def of_worker(worker: str, address: str, capacity: float) -> Upstream | None:
+    """The upstream at a registered worker's address, a URL or ``host:port`` (then http); None if it is neither."""
+    try:
+        found = parse_upstream(address if "://" in address else f"http://{address}", worker)
+    except InvalidRequest:
+        return None
+    return Upstream(found.name, found.base, found.path, found.authorization, capacity, worker)
+
+
+def preferred(text: str, upstreams: Iterable[Upstream]) -> Upstream | None:
+    """The first of a conversation's own order of upstreams (the placement of :mod:`limpet.placement`, where nobody knows the
+    loads); None of none."""
+    by_worker = {each.worker: each for each in upstreams}
+    if len(by_worker) == 1:
+        return next(iter(by_worker.values()))
+    worker = choose(digest(text), {name: each.capacity for name, each in by_worker.items()}, {})
+    return by_worker[worker] if worker is not None else None
 
 
 class Upstreams:
-    """All upstreams of a gateway. Whoever refuses a connection rests for a while, longer each time; a success ends that."""
+    """The upstreams of a configuration, for those who look at nothing else (forward-auth)."""
 
-    def __init__(self, upstreams: Iterable[Upstream], monotonic: Callable[[], float]) -> None:
+    def __init__(self, upstreams: Iterable[Upstream]) -> None:
         self.all: Final = tuple(upstreams)
         self._by_name: Final = {each.name: each for each in self.all}
-        self._monotonic = monotonic
 
     def get(self, name: str | None) -> Upstream | None:
         """The upstream of that name."""
         return self._by_name.get(name) if name is not None else None
 
-    def is_up(self, upstream: Upstream) -> bool:
-        """Whether it may be tried now."""
-        return upstream.resting_until <= self._monotonic()
-
-    def failed(self, upstream: Upstream) -> None:
-        """It could not be reached."""
-        now = self._monotonic()
-        if upstream.resting_until <= now:
-            upstream.rest_s = min(max(upstream.rest_s * 2, FIRST_REST_S), LONGEST_REST_S)
-            upstream.resting_until = now + upstream.rest_s
-
-    def worked(self, upstream: Upstream) -> None:
-        """It answered."""
-        if upstream.rest_s:
-            upstream.rest_s, upstream.resting_until = 0.0, float("-inf")
-
-    def choose(self, text: str, without: Iterable[Upstream] = ()) -> Upstream | None:
-        """The upstream of a conversation by rendezvous hashing, the same on every replica that sees the same ones up.
-
-        Those that rest are taken only when no other is left. None if all are excluded.
-        """
-        left = [each for each in self.all if each not in without]
-        if len(left) == 1:
-            return left[0]
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-        return max(left, key=lambda each: (self.is_up(each), _mix(seed ^ each.salt)), default=None)
-
-
-def _mix(x: int) -> int:
-    """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)
+    def choose(self, text: str, without: Collection[Upstream] = ()) -> Upstream | None:
+        """The upstream of a conversation, the same wherever the configuration is. None if all are excluded."""
+        return preferred(text, (each for each in self.all if each not in without))

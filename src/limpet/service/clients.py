@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from limpet.errors import StoreUnavailable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from limpet.events import Event
     from limpet.health import Health
     from limpet.maintenance import Drained
+    from limpet.opinion import Opinion
     from limpet.policy import Policy
     from limpet.results import Advanced, Binding, Forgotten, Resolution, Suspended
     from limpet.workers import Worker
@@ -32,6 +33,8 @@ MAX_CLIENTS: Final = 64
 
 class Client(Protocol):
     """What the service asks of :class:`limpet.Limpet`."""
+
+    opinion: Opinion | None
 
     async def open(self) -> None:
         """Connect and check the configuration."""
@@ -130,6 +133,8 @@ class Client(Protocol):
         fence: int,
         reason: str,
         worker: str | None = None,
+        pool: str | None = None,
+        exclude: Sequence[str] = (),
         holder: str | None = None,
         claim_ttl_ms: int | None = None,
         request_id: str | None = None,
@@ -153,6 +158,7 @@ class Client(Protocol):
         incarnation: str = "",
         labels: Mapping[str, str] | None = None,
         ttl_ms: int = 15_000,
+        on_behalf: bool = False,
     ) -> Worker:
         """A worker comes."""
 
@@ -173,6 +179,9 @@ class Client(Protocol):
 
     async def workers(self, *, counts: bool = False) -> list[Worker]:
         """All of them."""
+
+    async def watch_workers(self) -> bool:
+        """Keep a view of the workers from now on."""
 
     async def bindings_by_worker(self) -> dict[str, int]:
         """Live bindings."""

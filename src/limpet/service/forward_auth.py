@@ -43,7 +43,7 @@ class ForwardAuth:
         self._sources = Sources(settings.key_sources)
         self._pool = settings.pool
         # Nothing is ever marked as down here: whoever talks to a worker knows better than whoever is asked about it.
-        self._static = Upstreams((parse_upstream(text) for text in settings.upstreams), lambda: 0.0)
+        self._static = Upstreams(parse_upstream(text) for text in settings.upstreams)
 
     async def __call__(self, scope: Scope, send: Send) -> None:
         """One question: only its headers count.

@@ -68,13 +68,16 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-e
 
 
 class Upstream:
-    """One server. ``behave`` answers a request; ``requests`` are all that arrived."""
+    """One server. ``behave`` answers a request; ``requests`` are all that arrived, but for health checks: those are answered with
+    the status ``health`` (None: never), and counted in ``checks``."""
 
     def __init__(self, name: str = "up") -> None:
         self.name = name
         self.requests: list[Request] = []
         self.behave: Behaviour = self.serve
         self._arrived = asyncio.Condition()
+        self.checks = 0
+        self.health: int | None = 200
         self.port = 0
         self.connected = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -106,6 +109,9 @@ class Upstream:
             await asyncio.wait_for(self._arrived.wait_for(lambda: len(self.requests) >= count), 10)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was accepted just before we stopped
+            writer.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._connection(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -114,6 +120,14 @@ class Upstream:
         self.connected.set()
         try:
             while (request := await _read(reader)) is not None:
+                if request.target == "/health":
+                    self.checks += 1
+                    if self.health is None:
+                        await reader.read()  # until the other side gives up
+                    else:
+                        writer.write(answer(self.health, b""))
+                        await writer.drain()
+                    continue
                 self.requests.append(request)
                 async with self._arrived:
                     self._arrived.notify_all()
