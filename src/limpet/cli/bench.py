@@ -18,7 +18,7 @@ bench = typer.Typer(
     help="Measure what Limpet costs on this machine, beside what else would do the job.",
     epilog="Contenders take turns in one run. The ratio comes first: it depends on the machine much less than the rest does.",
 )
-app.add_typer(bench, name="bench")
+app.add_typer(bench, name="bench", short_help="Measure what Limpet costs here, beside its peers.")
 
 Plot = Annotated[
     Path | None,
@@ -68,7 +68,7 @@ def _less(number: int, quick: bool, least: int) -> int:
     return max(number // HUNDREDTH, least) if quick else number
 
 
-@bench.command()
+@bench.command(short_help="CPU of the store per call of each script.")
 def lua(
     calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Calls per script, round and depth.")] = 20_000,
     depth: Annotated[
@@ -88,7 +88,7 @@ def lua(
     )
 
 
-@bench.command()
+@bench.command(short_help="Resolves of one process, beside redis-py.")
 def library(
     calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Resolves per round.")] = 20_000,
     concurrency: Annotated[
@@ -110,7 +110,7 @@ def library(
     )
 
 
-@bench.command()
+@bench.command(short_help="The service, beside a constant answer and FastAPI.")
 def http(
     requests: Annotated[
         int, typer.Option(min=100, max=10_000_000, metavar="N", help="Requests per contender and round.")
@@ -147,7 +147,7 @@ def http(
     )
 
 
-@bench.command()
+@bench.command(short_help="What the gateway adds to a request.")
 def gateway(
     requests: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Requests per row and round.")] = 4000,
     rounds: Rounds = 5,
@@ -164,7 +164,7 @@ def gateway(
     )
 
 
-@bench.command()
+@bench.command(short_help="Bytes per conversation, and what many short ones leave.")
 def memory(
     conversations: Annotated[
         int, typer.Option(min=1000, max=100_000_000, metavar="N", help="Short conversations, one after the other.")
@@ -179,7 +179,7 @@ def memory(
     return _report(lambda tell: it.run(url=redis_url, n=_less(conversations, quick, 1000), tell=tell), as_json)
 
 
-@bench.command()
+@bench.command(short_help="The same job by locks, SET NX, Redlock, a dict.")
 def peers(
     sessions: Annotated[int, typer.Option(min=10, max=1_000_000, metavar="N", help="Sessions per contender and round.")] = 2000,
     rounds: Rounds = 3,
@@ -192,7 +192,7 @@ def peers(
     return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=rounds, tell=tell), as_json)
 
 
-@bench.command()
+@bench.command(short_help="What it costs that somebody else has a decision.")
 def durability(
     calls: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Advances per way and round.")] = 5000,
     rounds: Rounds = 3,
@@ -206,7 +206,7 @@ def durability(
     return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=rounds, tell=tell), as_json, plot)
 
 
-@bench.command()
+@bench.command(short_help="Cost against conversations stored and primaries.")
 def scale(
     conversations: Annotated[
         int, typer.Option(min=1000, max=20_000_000, metavar="N", help="The most conversations stored.")
