@@ -14,7 +14,7 @@ from limpet.cli.app import Json, app
 __all__ = ["bench"]
 
 bench = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
     help="Measure what Limpet costs on this machine, beside what else would do the job.",
     epilog="Contenders take turns in one run. The ratio comes first: it depends on the machine much less than the rest does.",
 )
@@ -39,8 +39,10 @@ HUNDREDTH = 100
 
 
 @bench.callback()
-def _group() -> None:
+def _group(context: typer.Context) -> None:
     """Measure what Limpet costs on this machine, beside what else would do the job."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = None) -> int:

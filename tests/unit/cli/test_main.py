@@ -29,6 +29,14 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "limpet demo" in text
 
 
+def test_bare_bench_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group without a command is help, not an error, and names every bench with its whole sentence."""
+    assert main(["bench"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("  peers ")]
+    assert not [line for line in lines if line.endswith("...")]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_each_command_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What can be copied is the quickest lesson."""
