@@ -24,7 +24,7 @@ def test_the_same_public_methods() -> None:
     def public(cls: type) -> set[str]:
         return {name for name in dir(cls) if not name.startswith("_")}
 
-    assert public(limpet.Limpet) - public(sync.Limpet) <= {"executor", "commands"}
+    assert public(limpet.Limpet) - public(sync.Limpet) <= {"executor", "commands", "opinion", "resolve_soon", "watch_workers"}
 
 
 def test_a_conversation(client: sync.Limpet) -> None:

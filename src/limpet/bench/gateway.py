@@ -99,7 +99,9 @@ def _gateway(where: Place, upstream: str, memo_ms: int) -> contextlib.AbstractCo
 
 def _load(way: tuple[str, str, dict[str, str]], connections: int, count: int) -> Loaded:
     server, path, headers = way
-    load = Load(url=server, path=path, headers=headers, body=BODY, numbers=CONVERSATIONS, count=count, connections=connections)
+    load = Load(
+        url=str(server), path=path, headers=headers, body=BODY, numbers=CONVERSATIONS, count=count, connections=connections
+    )
     return gather("limpet.bench.http_load", [load], Loaded)[0]
 
 
