@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from limpet.bench.alternate import alternate
 from limpet.bench.model import ROUNDS, SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
@@ -12,11 +12,14 @@ from limpet.bench.pipe import Pipe
 from limpet.bench.place import Place, cpu_us, place, version
 from limpet.bench.seeding import bound, packed
 from limpet.bind import Bind
+from limpet.calls import Call, Target
 from limpet.commands import Commands
 
 __all__ = ["run"]
 
 DEPTHS: Final = (1, 16, 256)
+USUAL: Final = 64
+"""About as many calls as one write of a busy client holds: the depth that the figures are taken at."""
 HOUR_MS: Final = 3_600_000
 FEWER: Final = 5
 """A call that writes is made this many times less often."""
@@ -35,9 +38,12 @@ def run(
                 name: _measured(where, pipe, build, max(calls // fewer, depth), depth) for name, (build, fewer) in builds.items()
             }
             rows += rows_of(alternate(cases, rounds, tell, f"depth {depth}"), baseline="GET", unit="us", load=depth)
-        deepest = {row.case: row for row in rows if row.load == depths[-1]}
+        usual = USUAL if USUAL in depths else max(depths)
+        deepest = {row.case: row for row in rows if row.load == usual}
         figures = [
-            figure(f"server CPU of an unchanged resolve ({name}) against GET", deepest[case].ratio or 0, 5, 3.5, "low")
+            figure(
+                f"server CPU of an unchanged resolve ({name}) against GET, depth {usual}", deepest[case].ratio or 0, 5, 3.5, "low"
+            )
             for name, case in (("bound", "resolve, bound"), ("unbound", "resolve, unbound"))
         ]
         return Report(
@@ -83,14 +89,24 @@ def _cases(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
             )
         )
 
-    def confirms(calls: int) -> list[bytes]:
-        targets = [calm.declared(f"confirmed {next(numbers)}") for _ in range(calls)]
-        asks = [calm.resolve(target, session_id="s", bind=Bind(), request_id="r", look_up=False) for target in targets]
-        fences = [ask.parse(reply).fence for ask, reply in zip(asks, pipe.run([packed(ask) for ask in asks], 256), strict=True)]
-        return [
-            packed(calm.confirm(target, fence, worker="w", request_id="c")) for target, fence in zip(targets, fences, strict=True)
-        ]
+    def fenced(make: Callable[[Target, int], Call[Any]], *, commit: bool = False) -> Build:
+        """A call for each of as many claims, or bindings, made for it beforehand."""
 
+        def build(calls: int) -> list[bytes]:
+            targets = [calm.declared(f"claimed {next(numbers)}") for _ in range(calls)]
+            bind = Bind(worker="w", commit=commit)
+            asks = [calm.resolve(target, session_id="s", bind=bind, request_id="r", look_up=False) for target in targets]
+            told = [ask.parse(reply) for ask, reply in zip(asks, pipe.run([packed(ask) for ask in asks], 256), strict=True)]
+            return [packed(make(target, answer.fence)) for target, answer in zip(targets, told, strict=True)]
+
+        return build
+
+    def known(make: Callable[[Target], Call[Any]]) -> Build:
+        """A call for each of as many conversations, begun for it beforehand."""
+        return fenced(lambda target, _: make(target))
+
+    register = calm.register("worker", "pool", "", 1.0, "", {}, 15_000)
+    pipe.run([packed(register)], 1)
     empty = where.redis.script_load("return 1")
     return {
         "GET": (same(packed(("GET", record))), 1),
@@ -111,6 +127,15 @@ def _cases(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
             ),
             FEWER,
         ),
-        "confirm": (confirms, FEWER),
+        "confirm": (fenced(lambda target, fence: calm.confirm(target, fence, worker="w", request_id="c")), FEWER),
+        "renew": (fenced(lambda target, fence: calm.renew(target, fence, ttl_ms=900_000), commit=True), FEWER),
+        "abort": (fenced(lambda target, fence: calm.abort(target, fence, request_id="a")), FEWER),
+        "release": (fenced(lambda target, fence: calm.release(target, fence, request_id="a"), commit=True), FEWER),
+        "rebind": (fenced(lambda target, fence: calm.rebind(target, fence, reason="lost", request_id="b"), commit=True), FEWER),
         "advance": (each(lambda rid: packed(calm.advance(calm.declared("advanced"), "new", request_id=rid))), FEWER),
+        "suspend": (known(lambda target: calm.suspend(target, window_ms=60_000, request_id="s")), FEWER),
+        "forget": (known(lambda target: calm.forget(target, request_id="f")), FEWER),
+        "response link": (each(lambda rid: packed(calm.link_response(f"resp_{rid}", "bound"))), FEWER),
+        "response find": (each(lambda rid: packed(calm.find_response("resp_00000000"))), FEWER),
+        "heartbeat": (same(packed(calm.heartbeat("worker"))), FEWER),
     }

@@ -19,7 +19,7 @@ import uvloop
 
 from limpet.bench.model import SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
 from limpet.bench.pipe import Pipe
-from limpet.bench.place import Place, place, version
+from limpet.bench.place import Place, place, sweep, version
 from limpet.bench.seeding import bound, load_scripts, packed, unbound
 from limpet.calls import Target
 from limpet.commands import Commands
@@ -47,21 +47,30 @@ def run(*, url: str | None = None, n: int = 1_000_000, tell: Tell = SILENT) -> R
         for name, make in (("conversation", unbound), ("bound conversation", bound)):
             rows += _stored(where, name, some, partial(make, pipe, commands), commands)
         rows += rows_of({"memo entry": [Sample(_memo_entry(min(some, 20_000)))]}, baseline=None, unit="B", group="in the process")
-        sizes = list(_short_lives(where, pipe, n, tell))
-        middle = len(sizes) // 2
-        first, last = max(used for used, _ in sizes[: max(middle, 1)]), max(used for used, _ in sizes[middle:])
+        short = f"{where.namespace}-short"
+        try:
+            sizes = list(_short_lives(where, short, pipe, n, tell))
+            left, others = _left(where, short)
+        finally:
+            sweep(where.redis, short)
+        middle = max(len(sizes) // 2, 1)
+        halves = {"first half, most": sizes[:middle], "second half, most": sizes[middle:] or sizes}
+        first, last = (max(used for used, _ in half) for half in halves.values())
         rows += rows_of(
-            {"first half, most": [Sample(float(first))], "second half, most": [Sample(float(last))]},
+            {name: [Sample(float(max(used for used, _ in half)))] for name, half in halves.items()},
             baseline="first half, most", unit="B", group=f"the store's memory during {n:,} short conversations",
+            more={name: {"keys at most": max(keys for _, keys in half)} for name, half in halves.items()},
         )  # fmt: skip
-        left = _left(where)
         grown = uvloop.run(_process(where, max(n // 10, 1000), tell))
         rows += rows_of(
             {"first half": [Sample(grown[0])], "second half": [Sample(grown[1])]},
             baseline=None, unit="B", group=f"a client's growth during {max(n // 10, 1000):,} conversations",
         )  # fmt: skip
-        figures = [figure("store memory, second half of the short conversations by the first", last / first, 1.05, 1.0, "low")]
-        notes = [f"Left in the store once the short conversations expired: {left} keys (a clock per partition, the config)."]
+        figures = [
+            figure("store memory, second half of the short conversations by the first", last / first, 1.05, 1.0, "low"),
+            figure("records left of the short conversations once they expired", left, 0, None, "low"),
+        ]
+        notes = [f"Left besides: {others} keys, however many conversations there were (a clock per partition and the like)."]
         return Report(
             bench="memory",
             title="Bytes",
@@ -127,9 +136,9 @@ def _memo_entry(n: int) -> float:
     return size / n
 
 
-def _short_lives(where: Place, pipe: Pipe, n: int, tell: Tell) -> Iterator[tuple[int, int]]:
+def _short_lives(where: Place, namespace: str, pipe: Pipe, n: int, tell: Tell) -> Iterator[tuple[int, int]]:
     """(bytes, keys) after every chunk of conversations that live for a moment."""
-    commands = Commands(namespace=where.namespace, retention_ms=SHORT_MS)
+    commands = Commands(namespace=namespace, retention_ms=SHORT_MS)
     load_scripts(pipe)
     for start in range(0, n, CHUNK):
         tell("short conversations", start, n)
@@ -141,18 +150,15 @@ def _short_lives(where: Place, pipe: Pipe, n: int, tell: Tell) -> Iterator[tuple
         yield int(where.redis.info("memory")["used_memory"]), int(where.redis.dbsize())
 
 
-def _left(where: Place) -> int:
-    """Keys of the namespace that no sampled conversation owns, once expiry is over."""
+def _left(where: Place, namespace: str) -> tuple[int, int]:
+    """(records, other keys) of a namespace, once its records are gone; or after a minute, if they do not go."""
     until, tick = time.monotonic() + EXPIRED_S, threading.Event()
-    last = -1
-    while time.monotonic() < until:
-        tick.wait(0.5)
-        names = where.redis.scan_iter(match=f"limpet:{{{where.namespace}[:}}]*", count=5000)
-        now = sum(1 for name in names if b":conv:" not in name and b":bound" not in name)
-        if now == last:
-            return now
-        last = now
-    return last
+    while True:
+        names = list(where.redis.scan_iter(match=f"limpet:{{{namespace}[:}}]*", count=5000))
+        records = sum(1 for name in names if b":conv:" in name or b":sess:" in name)
+        if not records or time.monotonic() > until:
+            return records, len(names) - records
+        tick.wait(0.2)
 
 
 async def _process(where: Place, n: int, tell: Tell) -> tuple[float, float]:

@@ -113,9 +113,11 @@ def _nodes(primaries: Sequence[int], calls: int, rounds: int, tell: Tell) -> lis
             return once
 
         found = alternate({f"{many}": measured(many) for many in primaries}, rounds, tell, "primaries")
-        more = {f"{many}": {"server us per call": round(min(cpu[many]), 2)} for many in primaries}
-        made = rows_of(found, baseline=f"{primaries[0]}", unit="/s", more=more)
-        return [_renamed(row, f"{TASKS} concurrent resolves", "primaries", int(row.case)) for row in made]
+        made = rows_of(found, baseline=f"{primaries[0]}", unit="/s")
+        rows = [_renamed(row, f"{TASKS} concurrent resolves", "primaries", int(row.case)) for row in made]
+        spent = {f"{many}": [Sample(us) for us in cpu[many][-rounds:]] for many in primaries}  # without the warm-up
+        costs = rows_of(spent, baseline=f"{primaries[0]}", unit="us")
+        return rows + [_renamed(row, "server CPU per call", "primaries: cost", int(row.case)) for row in costs]
 
 
 async def _through(url: str, servers: Sequence[Server], calls: int) -> tuple[Sample, float]:
