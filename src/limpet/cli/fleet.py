@@ -140,11 +140,11 @@ def _show(asked: Service, worker: str, path: str, last: Drain, timeout_s: float)
 
         last = _follow(asked, path, last, timeout_s, show)
     if last.may_stop:
-        out.print(f"{worker} may stop: {last.moved} bindings moved, none left.", markup=False)
+        out.print(f"{worker} may stop: {_moved(last.moved)}, none left.", markup=False)
         return 0
     why = f" ({last.problem})" if last.problem else ""
     out.print(
-        f"{worker} may not stop yet{why}: {last.moved} bindings moved, {last.left} claims in flight. Run this again to go on.",
+        f"{worker} may not stop yet{why}: {_moved(last.moved)}, {last.left} claims in flight. Run this again to go on.",
         markup=False,
     )
     return 1
@@ -169,3 +169,7 @@ def _follow(asked: Service, path: str, last: Drain, timeout_s: float, show: Call
             quiet = 0
     show(last)
     return last
+
+
+def _moved(count: int) -> str:
+    return "1 binding moved" if count == 1 else f"{count:,} bindings moved"
