@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -16,6 +17,7 @@ from limpet.settings import Settings
 from tests.packaging.tools import helm, missing
 from tests.support.readme import SCHEMA, schema
 
+HASH = hashlib.sha256(b"a token that only this test has").hexdigest()
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "limpet"
 OLDEST, NEWEST = "1.30", "1.37"
 LEAST: dict[str, Any] = {
@@ -28,7 +30,7 @@ ALL: dict[str, Any] = {
     "image": {"repository": "registry.example/limpet", "digest": "sha256:" + "0" * 64},
     "store": {"url": "rediss://:hunter2@store:6379"},
     "auth": {
-        "tokens": [{"sha256": "a" * 64, "namespace": "prod", "rights": ["resolve", "admin"]}],
+        "tokens": [{"sha256": HASH, "namespace": "prod", "rights": ["resolve", "admin"]}],
         "metricsTokenSecret": "scrape",
         "scopeSecret": "scope",
     },
@@ -186,7 +188,11 @@ def test_limpet_takes_what_the_pods_are_told(
     monkeypatch.chdir(tmp_path)
     resources = chart.render(values)
     secrets = {each["metadata"]["name"]: each["stringData"] for each in resources if each["kind"] == "Secret"}
-    others = {"my-store": {"redis-url": "redis://x"}, "my-auth": {"tokens": "[]"}, "scrape": {"metrics-token": "t"}}
+    others = {
+        "my-store": {"redis-url": "redis://x"},
+        "my-auth": {"tokens": "[]"},
+        "scrape": {"metrics-token": "scrapes-of-this-test"},
+    }
     secrets |= others | {"scope": {"scope-secret": "s"}}
     for name, spec in pods(resources).items():
         (container,) = spec["containers"]
@@ -209,7 +215,7 @@ def test_limpet_takes_what_the_pods_are_told(
             if values is ALL:
                 assert settings.deadline_ms == (300 if name == "serve" else 200)
                 assert settings.retention_s == 2_592_000
-                assert settings.tokens[0].sha256 == "a" * 64
+                assert settings.tokens[0].sha256 == HASH
 
 
 def test_pods_are_locked_down(chart: Helm) -> None:
