@@ -13,7 +13,7 @@ from limpet.embedded import EmbeddedStore
 from limpet.errors import InvalidRequest
 from limpet.executors.urls import parse_store_url
 
-__all__ = ["Place", "cpu_us", "place", "version"]
+__all__ = ["Place", "cpu_us", "place", "sweep", "version"]
 
 
 class Place(NamedTuple):

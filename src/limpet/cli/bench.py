@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,7 @@ Store = Annotated[
         show_default=False,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A hundredth of the work: to see whether it runs, not to quote.")]
+Quick = Annotated[bool, typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote.")]
 HUNDREDTH = 100
 
 
@@ -68,6 +68,15 @@ def _less(number: int, quick: bool, least: int) -> int:
     return max(number // HUNDREDTH, least) if quick else number
 
 
+def _once(rounds: int, quick: bool) -> int:
+    return 1 if quick else rounds
+
+
+def _few(loads: Sequence[int], quick: bool) -> tuple[int, ...]:
+    """The first two, if it has to be quick."""
+    return tuple(loads[:2] if quick else loads)
+
+
 @bench.command()
 def lua(
     calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Calls per script, round and depth.")] = 20_000,
@@ -76,6 +85,10 @@ def lua(
     ] = [1, 64, 256],  # noqa: B006  (typer copies it)
     rounds: Rounds = 5,
     redis_url: Store = None,
+    server: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Start this redis-server or valkey-server [the bundled Valkey].", show_default=False),
+    ] = None,
     quick: Quick = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -84,7 +97,7 @@ def lua(
     from limpet.bench import lua as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 100), depths=depth, rounds=rounds, tell=tell), as_json, plot
+        lambda tell: it.run(url=redis_url, server=server, calls=_less(calls, quick, 100), depths=_few(depth, quick), rounds=_once(rounds, quick), tell=tell), as_json, plot
     )
 
 
@@ -104,7 +117,7 @@ def library(
     from limpet.bench import library as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 200), concurrencies=concurrency, rounds=rounds, tell=tell),
+        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 200), concurrencies=_few(concurrency, quick), rounds=_once(rounds, quick), tell=tell),
         as_json,
         plot,
     )
@@ -137,9 +150,9 @@ def http(
         lambda tell: it.run(
             url=redis_url,
             requests=_less(requests, quick, 300),
-            concurrencies=concurrency,
+            concurrencies=_few(concurrency, quick),
             workers=workers,
-            rounds=rounds,
+            rounds=_once(rounds, quick),
             tell=tell,
         ),
         as_json,
@@ -160,7 +173,7 @@ def gateway(
     from limpet.bench import gateway as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, requests=_less(requests, quick, 100), rounds=rounds, tell=tell), as_json, plot
+        lambda tell: it.run(url=redis_url, requests=_less(requests, quick, 100), connections=_few(it.CONNECTIONS, quick), rounds=_once(rounds, quick), tell=tell), as_json, plot
     )
 
 
@@ -189,7 +202,7 @@ def peers(
     """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through."""
     from limpet.bench import peers as it
 
-    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=rounds, tell=tell), as_json)
+    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=_once(rounds, quick), tell=tell), as_json)
 
 
 @bench.command()
@@ -203,7 +216,7 @@ def durability(
     """What a decision costs when somebody has to have it before it is answered."""
     from limpet.bench import durability as it
 
-    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=rounds, tell=tell), as_json, plot)
+    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=_once(rounds, quick), tell=tell), as_json, plot)
 
 
 @bench.command()
@@ -221,7 +234,7 @@ def scale(
     from limpet.bench import scale as it
 
     return _report(
-        lambda tell: it.run(n=_less(conversations, quick, 2000), calls=_less(calls, quick, 300), rounds=rounds, tell=tell),
+        lambda tell: it.run(n=_less(conversations, quick, 2000), calls=_less(calls, quick, 300), primaries=_few(it.PRIMARIES, quick), rounds=_once(rounds, quick), tell=tell),
         as_json,
         plot,
     )
