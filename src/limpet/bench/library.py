@@ -51,7 +51,7 @@ def run(
             figures=figures,
             notes=[
                 "uvloop for all; redis-py with hiredis, a connection per task; a key of its own per task.",
-                "Among tasks redis-py makes a third of Limpet's calls per round, so that a round of it does not last much longer.",
+                "Among tasks redis-py makes a third of Limpet's calls per round, so that its rounds do not last much longer.",
             ],
             axes={"": "tasks at once", "blocking, threads": "threads"},
             machine=machine(version(where.redis)),

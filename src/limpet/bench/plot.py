@@ -45,7 +45,10 @@ def draw(report: Report) -> str:
     cases = dict.fromkeys(case for panel in panels for case in panel.lines)
     styles = {case: STYLES[number % len(STYLES)] for number, case in enumerate(cases)}
     columns, wide = (1, WIDE) if len(panels) < 2 else (2, WIDTH)
-    parts, top = [f'<text x="16" y="26" font-size="15" font-weight="600">{escape(f"{report.bench}: {report.title}")}</text>'], HEAD
+    parts, top = (
+        [f'<text x="16" y="26" font-size="15" font-weight="600">{escape(f"{report.bench}: {report.title}")}</text>'],
+        HEAD,
+    )
     for start in range(0, len(panels), columns):
         beside = panels[start : start + columns]
         each_row = wide // ENTRY
@@ -118,7 +121,8 @@ def _panel(left: float, above: float, width: float, panel: _Panel, styles: Mappi
         parts.append(f'<line x1="{left + LEFT}" x2="{left + LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{left + LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick:,.6g}</text>')
     for x in sorted({x for x, _ in points}):
-        parts.append(f'<text x="{at(x, ticks[-1])[0]:.1f}" y="{floor + 17}" text-anchor="middle" fill="#555">{int(x):,}</text>')
+        across = at(x, ticks[-1])[0]
+        parts.append(f'<text x="{across:.1f}" y="{floor + 17}" text-anchor="middle" fill="#555">{int(x):,}</text>')
     middle = left + LEFT + wide / 2
     parts.append(f'<text x="{middle}" y="{floor + 36}" text-anchor="middle" fill="#333">{escape(panel.across)}</text>')
     for case, line in panel.lines.items():
@@ -136,7 +140,9 @@ def _ticks(values: Sequence[float]) -> list[float]:
         power = 10.0 ** math.floor(math.log10(high))
         top = next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= high)
         return [top * step / 4 for step in range(5)]
-    steps = [10.0**power * step for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for step in (1, 2, 5)]
+    steps = [
+        10.0**power * step for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for step in (1, 2, 5)
+    ]
     first = max(number for number, step in enumerate(steps) if step <= low)
     last = min(number for number, step in enumerate(steps) if step >= high)
     return steps[first : last + 1]

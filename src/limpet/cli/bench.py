@@ -34,7 +34,10 @@ Store = Annotated[
         show_default=False,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote."),
+]
 HUNDREDTH = 100
 
 
@@ -97,7 +100,16 @@ def lua(
     from limpet.bench import lua as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, server=server, calls=_less(calls, quick, 100), depths=_few(depth, quick), rounds=_once(rounds, quick), tell=tell), as_json, plot
+        lambda tell: it.run(
+            url=redis_url,
+            server=server,
+            calls=_less(calls, quick, 100),
+            depths=_few(depth, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
+        as_json,
+        plot,
     )
 
 
@@ -117,7 +129,13 @@ def library(
     from limpet.bench import library as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 200), concurrencies=_few(concurrency, quick), rounds=_once(rounds, quick), tell=tell),
+        lambda tell: it.run(
+            url=redis_url,
+            calls=_less(calls, quick, 200),
+            concurrencies=_few(concurrency, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
         as_json,
         plot,
     )
@@ -173,7 +191,15 @@ def gateway(
     from limpet.bench import gateway as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, requests=_less(requests, quick, 100), connections=_few(it.CONNECTIONS, quick), rounds=_once(rounds, quick), tell=tell), as_json, plot
+        lambda tell: it.run(
+            url=redis_url,
+            requests=_less(requests, quick, 100),
+            connections=_few(it.CONNECTIONS, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
+        as_json,
+        plot,
     )
 
 
@@ -234,7 +260,13 @@ def scale(
     from limpet.bench import scale as it
 
     return _report(
-        lambda tell: it.run(n=_less(conversations, quick, 2000), calls=_less(calls, quick, 300), primaries=_few(it.PRIMARIES, quick), rounds=_once(rounds, quick), tell=tell),
+        lambda tell: it.run(
+            n=_less(conversations, quick, 2000),
+            calls=_less(calls, quick, 300),
+            primaries=_few(it.PRIMARIES, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
         as_json,
         plot,
     )

@@ -67,7 +67,12 @@ def report() -> Report:
         for load in (1, 64)
     ]
     return Report(
-        bench="lib", title="A <title>", rows=rows, figures=[Figure("f", 1, 2, 3, "high", "no")], notes=["A note."], machine={},
+        bench="lib",
+        title="A <title>",
+        rows=rows,
+        figures=[Figure("f", 1, 2, 3, "high", "no")],
+        notes=["A note."],
+        machine={},
         axes={"": "tasks at once"},
     )
 
@@ -85,7 +90,7 @@ def test_the_picture_is_xml() -> None:
 
 
 def test_lines_can_be_told_apart() -> None:
-    """Twenty contenders of one panel, each in a style of its own; a panel of far apart values is logarithmic and holds them all."""
+    """Twenty contenders of one panel, each in a style of its own; a panel of far apart values is logarithmic."""
     rows = [
         Row(case=f"c{number}", load=load, ratio=None, median=2.0**number, low=1, high=1, unit="us")
         for number in range(20)
