@@ -82,6 +82,7 @@ def run(
             figures=figures,
             notes=["A store round trip is a resolve of an unchanged conversation by the library, at the median, one at a time."],
             machine=machine(version(where.redis)),
+            axes={"": "connections at once"},
         )
 
 

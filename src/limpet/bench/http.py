@@ -80,6 +80,7 @@ def run(
             *(() if fastapi_is_there() else (NO_FASTAPI,)),
         ],
         machine=machine(told),
+        axes={"": "connections at once"},
     )
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from limpet.bench.alternate import alternate
 from limpet.bench.model import ROUNDS, SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
 from limpet.bench.pipe import Pipe
 from limpet.bench.place import Place, cpu_us, place, version
-from limpet.bench.seeding import bound, packed
+from limpet.bench.seeding import bound, packed, unbound
+from limpet.bench.servers import running
 from limpet.bind import Bind
-from limpet.calls import Call, Target
+from limpet.calls import Answer, Call, Target
 from limpet.commands import Commands
+from limpet.errors import InvalidRequest
 
-__all__ = ["run"]
+__all__ = ["cases_of", "run"]
 
-DEPTHS: Final = (1, 16, 256)
-USUAL: Final = 64
-"""About as many calls as one write of a busy client holds: the depth that the figures are taken at."""
+DEPTHS: Final = (1, 64, 256)
+QUOTED: Final = 64
+"""The depth whose ratios are the figures, where it is measured."""
 HOUR_MS: Final = 3_600_000
 FEWER: Final = 5
 """A call that writes is made this many times less often."""
@@ -27,23 +31,37 @@ Build = Callable[[int], Sequence[bytes]]
 
 
 def run(
-    *, url: str | None = None, calls: int = 20_000, depths: Sequence[int] = DEPTHS, rounds: int = ROUNDS, tell: Tell = SILENT
+    *,
+    url: str | None = None,
+    server: Path | None = None,
+    calls: int = 20_000,
+    depths: Sequence[int] = DEPTHS,
+    rounds: int = ROUNDS,
+    tell: Tell = SILENT,
 ) -> Report:
-    """``calls``: of each kind, per round and depth."""
-    with place(url) as where, Pipe(where.redis) as pipe:
+    """``calls``: of each kind, per round and depth. ``server``: the program of a server to start instead of the bundled one.
+
+    Raises InvalidRequest for both a URL and a program.
+    """
+    if server is not None and url is not None:
+        raise InvalidRequest("Name a server that runs (--redis-url) or one to start (--server), not both.", field="server")
+    with contextlib.ExitStack() as stack:
+        if server is not None:
+            (started,) = stack.enter_context(running((), binary=server))
+            url = started.url
+        where = stack.enter_context(place(url))
+        pipe = stack.enter_context(Pipe(where.redis))
         rows: list[Row] = []
-        builds = _cases(where, pipe)
+        builds = cases_of(where, pipe)
         for depth in depths:
             cases = {
                 name: _measured(where, pipe, build, max(calls // fewer, depth), depth) for name, (build, fewer) in builds.items()
             }
             rows += rows_of(alternate(cases, rounds, tell, f"depth {depth}"), baseline="GET", unit="us", load=depth)
-        usual = USUAL if USUAL in depths else max(depths)
-        deepest = {row.case: row for row in rows if row.load == usual}
+        quoted = QUOTED if QUOTED in depths else max(depths)
+        costs = {row.case: row.ratio or 0 for row in rows if row.load == quoted}
         figures = [
-            figure(
-                f"server CPU of an unchanged resolve ({name}) against GET, depth {usual}", deepest[case].ratio or 0, 5, 3.5, "low"
-            )
+            figure(f"server CPU of an unchanged resolve ({name}) against GET, depth {quoted}", costs[case], 5, 3.5, "low")
             for name, case in (("bound", "resolve, bound"), ("unbound", "resolve, unbound"))
         ]
         return Report(
@@ -53,6 +71,7 @@ def run(
             figures=figures,
             notes=["At depth 1 the system calls of one command are most of it. Times are from INFO cpu, before and after."],
             machine=machine(version(where.redis)),
+            axes={"": "calls in flight (pipeline depth)"},
         )
 
 
@@ -66,7 +85,7 @@ def _measured(where: Place, pipe: Pipe, build: Build, calls: int, depth: int) ->
     return once
 
 
-def _cases(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
+def cases_of(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
     calm = Commands(namespace=where.namespace, granularity_ms=HOUR_MS)
     busy = Commands(namespace=where.namespace, granularity_ms=0)  # every turn is an activity to be written
     numbers = itertools.count()
@@ -89,24 +108,35 @@ def _cases(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
             )
         )
 
-    def fenced(make: Callable[[Target, int], Call[Any]], *, commit: bool = False) -> Build:
-        """A call for each of as many claims, or bindings, made for it beforehand."""
+    def fenced(make: Callable[[Target, int], Call[Any]], bind: Bind) -> Build:
+        """Each call on a claim or binding of its own, which is made before the clock runs."""
 
         def build(calls: int) -> list[bytes]:
-            targets = [calm.declared(f"claimed {next(numbers)}") for _ in range(calls)]
-            bind = Bind(worker="w", commit=commit)
+            targets = [calm.declared(f"fenced {next(numbers)}") for _ in range(calls)]
             asks = [calm.resolve(target, session_id="s", bind=bind, request_id="r", look_up=False) for target in targets]
-            told = [ask.parse(reply) for ask, reply in zip(asks, pipe.run([packed(ask) for ask in asks], 256), strict=True)]
-            return [packed(make(target, answer.fence)) for target, answer in zip(targets, told, strict=True)]
+            replies = pipe.run([packed(ask) for ask in asks], 256)
+            fences = [ask.parse(reply).fence for ask, reply in zip(asks, replies, strict=True)]
+            return [packed(make(target, fence)) for target, fence in zip(targets, fences, strict=True)]
 
         return build
 
-    def known(make: Callable[[Target], Call[Any]]) -> Build:
-        """A call for each of as many conversations, begun for it beforehand."""
-        return fenced(lambda target, _: make(target))
+    def fresh(make: Callable[[Target], Call[Any]]) -> Build:
+        """Each call on an unbound conversation of its own, made before."""
 
-    register = calm.register("worker", "pool", "", 1.0, "", {}, 15_000)
-    pipe.run([packed(register)], 1)
+        def build(calls: int) -> list[bytes]:
+            targets = [calm.declared(f"fresh {next(numbers)}") for _ in range(calls)]
+            unbound(pipe, calm, targets)
+            return [packed(make(target)) for target in targets]
+
+        return build
+
+    def answer(target: Target) -> Answer:
+        ask = calm.peek(target)
+        return ask.parse(pipe.run([packed(ask)], 1)[0])
+
+    claim, kept = Bind(), Bind(worker="w", commit=True)
+    worker = calm.register("worker", "pool", "http://w", 1.0, "i", {}, 60_000)
+    pipe.run([packed(worker), packed(calm.link_response("linked", "bound"))], 2)
     empty = where.redis.script_load("return 1")
     return {
         "GET": (same(packed(("GET", record))), 1),
@@ -127,15 +157,16 @@ def _cases(where: Place, pipe: Pipe) -> dict[str, tuple[Build, int]]:
             ),
             FEWER,
         ),
-        "confirm": (fenced(lambda target, fence: calm.confirm(target, fence, worker="w", request_id="c")), FEWER),
-        "renew": (fenced(lambda target, fence: calm.renew(target, fence, ttl_ms=900_000), commit=True), FEWER),
-        "abort": (fenced(lambda target, fence: calm.abort(target, fence, request_id="a")), FEWER),
-        "release": (fenced(lambda target, fence: calm.release(target, fence, request_id="a"), commit=True), FEWER),
-        "rebind": (fenced(lambda target, fence: calm.rebind(target, fence, reason="lost", request_id="b"), commit=True), FEWER),
+        "confirm": (fenced(lambda target, fence: calm.confirm(target, fence, worker="w", request_id="c"), claim), FEWER),
+        "abort": (fenced(lambda target, fence: calm.abort(target, fence, request_id="c"), claim), FEWER),
+        "release": (fenced(lambda target, fence: calm.release(target, fence, request_id="c"), kept), FEWER),
+        "rebind": (fenced(lambda target, fence: calm.rebind(target, fence, "lost", worker="v", request_id="c"), kept), FEWER),
+        "renew": (same(packed(busy.renew(touched, answer(touched).fence))), FEWER),
+        "touch of the memo": (same(packed(busy.touch(touched, answer(touched).epoch, age_us=0, ttl_ms=300_000))), FEWER),
+        "suspend": (fresh(lambda target: calm.suspend(target, request_id="c")), FEWER),
+        "forget": (fresh(lambda target: calm.forget(target, request_id="c")), FEWER),
+        "heartbeat": (same(packed(calm.heartbeat("worker", "i"))), FEWER),
+        "response_link": (each(lambda rid: packed(calm.link_response(rid, "bound"))), FEWER),
+        "response_find": (same(packed(calm.find_response("linked"))), FEWER),
         "advance": (each(lambda rid: packed(calm.advance(calm.declared("advanced"), "new", request_id=rid))), FEWER),
-        "suspend": (known(lambda target: calm.suspend(target, window_ms=60_000, request_id="s")), FEWER),
-        "forget": (known(lambda target: calm.forget(target, request_id="f")), FEWER),
-        "response link": (each(lambda rid: packed(calm.link_response(f"resp_{rid}", "bound"))), FEWER),
-        "response find": (each(lambda rid: packed(calm.find_response("resp_00000000"))), FEWER),
-        "heartbeat": (same(packed(calm.heartbeat("worker"))), FEWER),
     }

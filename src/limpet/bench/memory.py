@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Final
 import redis
 import uvloop
 
-from limpet.bench.model import SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
+from limpet.bench.model import SILENT, Figure, Report, Row, Sample, Tell, figure, machine, rows_of
 from limpet.bench.pipe import Pipe
 from limpet.bench.place import Place, place, sweep, version
 from limpet.bench.seeding import bound, load_scripts, packed, unbound
@@ -29,13 +30,13 @@ from limpet.memo import Memo
 from limpet.policy import NONE
 from limpet.results import Binding, Resolution
 
-__all__ = ["run"]
+__all__ = ["remaining", "run"]
 
 SAMPLE: Final = 20_000
 SHORT_MS: Final = 50
 """How long a short conversation's record outlives it here. In production it is `retention`, and everything else is the same."""
 CHUNK: Final = 10_000
-EXPIRED_S: Final = 60.0
+EXPIRED_S: Final = 30.0
 
 
 def run(*, url: str | None = None, n: int = 1_000_000, tell: Tell = SILENT) -> Report:
@@ -47,30 +48,31 @@ def run(*, url: str | None = None, n: int = 1_000_000, tell: Tell = SILENT) -> R
         for name, make in (("conversation", unbound), ("bound conversation", bound)):
             rows += _stored(where, name, some, partial(make, pipe, commands), commands)
         rows += rows_of({"memo entry": [Sample(_memo_entry(min(some, 20_000)))]}, baseline=None, unit="B", group="in the process")
-        short = f"{where.namespace}-short"
+        short = f"{where.namespace}-short"  # of their own, so that every record in it that stays is a fault
         try:
-            sizes = list(_short_lives(where, short, pipe, n, tell))
-            left, others = _left(where, short)
+            sizes = list(_short_lives(where, pipe, short, n, tell))
+            left = remaining(where.redis, short, EXPIRED_S)
         finally:
             sweep(where.redis, short)
         middle = max(len(sizes) // 2, 1)
         halves = {"first half, most": sizes[:middle], "second half, most": sizes[middle:] or sizes}
-        first, last = (max(used for used, _ in half) for half in halves.values())
-        rows += rows_of(
-            {name: [Sample(float(max(used for used, _ in half)))] for name, half in halves.items()},
-            baseline="first half, most", unit="B", group=f"the store's memory during {n:,} short conversations",
-            more={name: {"keys at most": max(keys for _, keys in half)} for name, half in halves.items()},
-        )  # fmt: skip
+        figures: list[Figure] = []
+        for what, unit, bar, field in (("memory", "B", 1.05, 0), ("keys at once", "keys", 1.25, 1)):
+            most = {name: [Sample(float(max(each[field] for each in half)))] for name, half in halves.items()}
+            made = rows_of(
+                most, baseline="first half, most", unit=unit, group=f"the store's {what} during {n:,} short conversations"
+            )
+            rows += made
+            name = f"store's {what}, most in the second half of the short conversations by the first"
+            figures.append(figure(name, made[1].ratio or 0, bar, 1.0, "low"))
+        figures.append(figure("records left once the short conversations expired", left["conv"], 0, better="low"))
         grown = uvloop.run(_process(where, max(n // 10, 1000), tell))
         rows += rows_of(
             {"first half": [Sample(grown[0])], "second half": [Sample(grown[1])]},
             baseline=None, unit="B", group=f"a client's growth during {max(n // 10, 1000):,} conversations",
         )  # fmt: skip
-        figures = [
-            figure("store memory, second half of the short conversations by the first", last / first, 1.05, 1.0, "low"),
-            figure("records left of the short conversations once they expired", left, 0, None, "low"),
-        ]
-        notes = [f"Left besides: {others} keys, however many conversations there were (a clock per partition and the like)."]
+        kinds = ", ".join(f"{many:,} {kind}" for kind, many in sorted(left.items()))
+        notes = [f"Left in the namespace of the short conversations once they expired: {kinds} (a clock per partition stays)."]
         return Report(
             bench="memory",
             title="Bytes",
@@ -136,29 +138,31 @@ def _memo_entry(n: int) -> float:
     return size / n
 
 
-def _short_lives(where: Place, namespace: str, pipe: Pipe, n: int, tell: Tell) -> Iterator[tuple[int, int]]:
-    """(bytes, keys) after every chunk of conversations that live for a moment."""
+def _short_lives(where: Place, pipe: Pipe, namespace: str, n: int, tell: Tell) -> Iterator[tuple[int, int]]:
+    """(bytes of the store, keys more than at first) after every chunk of conversations that live for a moment."""
     commands = Commands(namespace=namespace, retention_ms=SHORT_MS)
     load_scripts(pipe)
-    for start in range(0, n, CHUNK):
+    before = int(where.redis.dbsize())
+    chunk = min(CHUNK, max(n // 8, 1))
+    for start in range(0, n, chunk):
         tell("short conversations", start, n)
         calls = (
             commands.resolve(commands.declared(f"short {number}"), session_id="s", request_id="r", look_up=False)
-            for number in range(start, min(start + CHUNK, n))
+            for number in range(start, min(start + chunk, n))
         )
         pipe.run([packed(call) for call in calls], 256)
-        yield int(where.redis.info("memory")["used_memory"]), int(where.redis.dbsize())
+        yield int(where.redis.info("memory")["used_memory"]), int(where.redis.dbsize()) - before
 
 
-def _left(where: Place, namespace: str) -> tuple[int, int]:
-    """(records, other keys) of a namespace, once its records are gone; or after a minute, if they do not go."""
-    until, tick = time.monotonic() + EXPIRED_S, threading.Event()
+def remaining(client: redis.Redis, namespace: str, wait_s: float) -> Counter[str]:
+    """How many keys of each kind (``conv``, ``clock`` ...) a namespace holds, once its records expired or ``wait_s`` is over."""
+    until, tick = time.monotonic() + wait_s, threading.Event()
     while True:
-        names = list(where.redis.scan_iter(match=f"limpet:{{{namespace}[:}}]*", count=5000))
-        records = sum(1 for name in names if b":conv:" in name or b":sess:" in name)
-        if not records or time.monotonic() > until:
-            return records, len(names) - records
-        tick.wait(0.2)
+        names = client.scan_iter(match=f"limpet:{{{namespace}[:}}]*", count=5000)
+        found = Counter(name.decode().partition("}:")[2].partition(":")[0] for name in names)
+        if not found["conv"] or time.monotonic() > until:
+            return found
+        tick.wait(0.1)
 
 
 async def _process(where: Place, n: int, tell: Tell) -> tuple[float, float]:

@@ -57,7 +57,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--json`` prints."""
+    """What ``--json`` prints. ``axes``: what the load of a group's rows counts, "" for all other groups."""
 
     bench: str
     title: str
@@ -65,6 +65,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure] = []
     notes: list[str] = []
     machine: dict[str, Any] = {}
+    axes: dict[str, str] = {}
 
 
 def figure(name: str, measured: float, bar: float, aim: float | None = None, better: Literal["high", "low"] = "high") -> Figure:

@@ -1,119 +1,148 @@
-"""Throughput and p99 against concurrency, as an SVG drawn by hand: logarithmic x, one line per contender, a panel per kind."""
+"""Throughput, cost and p99 against the load, as an SVG drawn by hand: a panel per group and unit, one line per contender."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from limpet.bench.model import Report, Row
 
-__all__ = ["draw"]
+__all__ = ["STYLES", "draw"]
 
-WIDTH: Final = 460
-HEIGHT: Final = 300
-LEFT, TOP, RIGHT, BOTTOM = 64, 42, 16, 44
-COLOURS: Final = ("#0b6e4f", "#c8553d", "#3d5a80", "#b08900", "#7b4b94", "#5c6b73", "#d17a9b", "#2f9e44", "#1c7ed6", "#8d6e63")
-DASHES: Final = ("", "6 3", "2 3")
-"""Lines beyond the colours are dashed."""
+WIDTH: Final = 520
+WIDE: Final = 940
+"""Of a panel that is alone."""
+HEIGHT: Final = 320
+HEAD: Final = 44
+LEFT, TOP, RIGHT, BOTTOM = 70, 40, 24, 52
+LINE: Final = 18
+"""Between lines of the legend."""
+ENTRY: Final = 225
+"""Width of an entry of the legend."""
+STEEP: Final = 40
+"""A panel whose largest value is so many times its smallest has a logarithmic axis, or the small ones would lie on the floor."""
+COLOURS: Final = (
+    "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#e6850e", "#17a2b8", "#8c564b", "#d6339a", "#5c6b73", "#9a9a00",
+)  # fmt: skip
+DASHES: Final = ("", "7 4", "2 3")
+STYLES: Final = [(colour, dash) for dash in DASHES for colour in COLOURS]
+"""One per contender, in order; each differs from every other by colour or dashes."""
 Point = tuple[float, float]
-Lines = dict[int, list[Point]]
-"""By the number of the contender, which is that of its colour."""
+
+
+class _Panel(NamedTuple):
+    title: str
+    across: str
+    lines: Mapping[str, Sequence[Point]]
 
 
 def draw(report: Report) -> str:
-    """The picture of a report whose rows have a load (concurrency, depth, size): for each of its groups the medians, and beside
-    them the p99 where there is one."""
-    rows = [row for row in report.rows if row.load is not None]
-    numbers = {case: number for number, case in enumerate(dict.fromkeys(row.case for row in rows))}  # one colour everywhere
-    height, parts = 30.0, list[str]()
-    columns = 1
-    for group in dict.fromkeys(row.group for row in rows):
-        ours = [row for row in rows if row.group == group]
-        cases = list(dict.fromkeys(row.case for row in ours))
-        panels = [(f"median, {ours[0].unit}", {case: _points(ours, case, "median") for case in cases})]
-        if any(row.p99_us is not None for row in ours):
-            panels.append(("p99, us", {case: _points(ours, case, "p99_us") for case in cases}))
-        columns = max(columns, len(panels))
-        if group:
-            parts.append(f'<text x="14" y="{height + 14:.0f}" font-weight="600">{escape(group)}</text>')
-            height += 16
-        axis = "at once" if report.bench != "scale" else group.partition(":")[0]
-        for number, (title, lines) in enumerate(panels):
-            parts += _panel(number * WIDTH, height, title, axis, {numbers[case]: line for case, line in lines.items()})
-        height += HEIGHT
-        for number, case in enumerate(cases):
-            x, y = 14 + number % (2 * len(panels)) * WIDTH / 2, height + 12 + 18 * (number // (2 * len(panels)))
-            colour, dash = _style(numbers[case])
-            parts.append(
-                f'<line x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="3" '
-                f'stroke-dasharray="{dash}"/>'
-            )
-            parts.append(f'<text x="{x + 28}" y="{y}">{escape(case)}</text>')
-        height += 18 * math.ceil(len(cases) / (2 * len(panels))) + 16
-    width = WIDTH * columns
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" '
-        'font-family="system-ui, sans-serif" font-size="12" role="img">',
-        f"<title>{escape(report.title)}</title>",
-        f'<rect width="{width}" height="{height:.0f}" fill="#fff"/>',
-        f'<text x="14" y="20" font-size="14" font-weight="600">limpet bench {escape(report.bench)}</text>',
-    ]
-    return "\n".join([*head, *parts, "</svg>"]) + "\n"
+    """The picture of a report whose rows have a load (concurrency, depth, size)."""
+    rows = [row for row in report.rows if row.load]
+    panels = list(_panels(report, rows))
+    cases = dict.fromkeys(case for panel in panels for case in panel.lines)
+    styles = {case: STYLES[number % len(STYLES)] for number, case in enumerate(cases)}
+    columns, wide = (1, WIDE) if len(panels) < 2 else (2, WIDTH)
+    parts, top = (
+        [f'<text x="16" y="26" font-size="15" font-weight="600">{escape(f"{report.bench}: {report.title}")}</text>'],
+        HEAD,
+    )
+    for start in range(0, len(panels), columns):
+        beside = panels[start : start + columns]
+        each_row = wide // ENTRY
+        for number, panel in enumerate(beside):
+            parts += _panel(number * wide, top, wide, panel, styles)
+            parts += _legend(number * wide + LEFT - 10, top + HEIGHT + 8, each_row, list(panel.lines), styles)
+        top += HEIGHT + 22 + LINE * max(math.ceil(len(panel.lines) / each_row) for panel in beside)
+    width, height = wide * columns, top + 6
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="system-ui, sans-serif" font-size="12" role="img">'
+    )
+    title = f"<title>{escape(report.title)}</title>"
+    return "\n".join([head, title, f'<rect width="{width}" height="{height}" fill="#fff"/>', *parts, "</svg>"]) + "\n"
 
 
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+def _panels(report: Report, rows: Sequence[Row]) -> Iterator[_Panel]:
+    """What differs in meaning or unit has a panel of its own."""
+    for group, unit in dict.fromkeys((row.group, row.unit) for row in rows):
+        here = [row for row in rows if (row.group, row.unit) == (group, unit)]
+        across = report.axes.get(group, report.axes.get("", "load"))
+        name = f"{group}: " if group else ""
+        yield _Panel(f"{name}median, {_unit(unit)}", across, _lines(here, lambda row: row.median))
+        if any(row.p99_us for row in here):
+            yield _Panel(f"{name}p99, us", across, _lines(here, lambda row: row.p99_us))
 
 
-def _style(number: int) -> tuple[str, str]:
-    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+def _unit(unit: str) -> str:
+    return "calls a second" if unit == "/s" else unit
 
 
-def _points(rows: Sequence[Row], case: str, field: str) -> list[Point]:
-    found = []
+def _lines(rows: Sequence[Row], value: Callable[[Row], float | None]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
     for row in rows:
-        value = getattr(row, field)
-        if row.case == case and value and row.load:
-            found.append((float(row.load), float(value)))
-    return sorted(found)
+        measured = value(row)
+        if measured and row.load:
+            found.setdefault(row.case, []).append((float(row.load), float(measured)))
+    return {case: sorted(points) for case, points in found.items()}
 
 
-def _panel(left: float, above: float, title: str, axis: str, lines: Lines) -> list[str]:
-    points = [point for line in lines.values() for point in line]
-    parts = [f'<text x="{left + LEFT}" y="{above + TOP - 10}" fill="#555">{escape(title)}</text>']
-    if not points:
-        return parts
-    low, high = (math.log2(edge) for edge in (min(x for x, _ in points), max(x for x, _ in points)))
-    top = _ceiling(max(y for _, y in points))
-    wide, tall, base = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, above + TOP
-
-    def at(point: Point) -> tuple[float, float]:
-        part = (math.log2(point[0]) - low) / (high - low) if high > low else 0.5
-        return left + LEFT + part * wide, base + tall * (1 - point[1] / top)
-
-    for step in range(5):
-        y = base + tall * (1 - step / 4)
-        parts.append(f'<line x1="{left + LEFT}" x2="{left + LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(
-            f'<text x="{left + LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{_figure(top * step / 4)}</text>'
-        )
-    for x in sorted({x for x, _ in points}):
-        across, _ = at((x, 0))
-        parts.append(f'<text x="{across:.1f}" y="{base + tall + 16}" text-anchor="middle" fill="#555">{_figure(x)}</text>')
-    middle = left + LEFT + wide / 2
-    parts.append(f'<text x="{middle:.1f}" y="{base + tall + 32}" text-anchor="middle" fill="#555">{escape(axis)}</text>')
-    for number, line in lines.items():
-        colour, dash = _style(number)
-        placed = [at(point) for point in line]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
+def _legend(left: float, top: float, each_row: int, cases: Sequence[str], styles: Mapping[str, tuple[str, str]]) -> list[str]:
+    parts = []
+    for number, case in enumerate(cases):
+        x, y = left + number % each_row * ENTRY, top + number // each_row * LINE
+        parts.append(f'<line x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" {_stroke(styles[case])}/>')
+        parts.append(f'<text x="{x + 33}" y="{y + 4}">{escape(case)}</text>')
     return parts
 
 
-def _ceiling(value: float) -> float:
-    """The next of 1, 2, 4, 8 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * step for step in (1, 2, 4, 8, 10) if power * step >= value)
+def _stroke(style: tuple[str, str]) -> str:
+    colour, dash = style
+    return f'fill="none" stroke="{colour}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
+
+
+def _panel(left: float, above: float, width: float, panel: _Panel, styles: Mapping[str, tuple[str, str]]) -> list[str]:
+    points = [point for line in panel.lines.values() for point in line]
+    wide, tall, floor = width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, above + HEIGHT - BOTTOM
+    start, end = math.log2(min(x for x, _ in points)), math.log2(max(x for x, _ in points))
+    ticks = _ticks([y for _, y in points])
+    steep = ticks[0] > 0
+
+    def at(x: float, y: float) -> Point:
+        part = (math.log2(x) - start) / (end - start) if end > start else 0.5
+        up = math.log(y / ticks[0]) / math.log(ticks[-1] / ticks[0]) if steep else y / ticks[-1]
+        return left + LEFT + part * wide, floor - tall * up
+
+    parts = [f'<text x="{left + LEFT}" y="{above + TOP - 14}" fill="#333" font-weight="600">{escape(panel.title)}</text>']
+    for tick in ticks:
+        y = at(2**start, tick)[1]
+        parts.append(f'<line x1="{left + LEFT}" x2="{left + LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left + LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick:,.6g}</text>')
+    for x in sorted({x for x, _ in points}):
+        across = at(x, ticks[-1])[0]
+        parts.append(f'<text x="{across:.1f}" y="{floor + 17}" text-anchor="middle" fill="#555">{int(x):,}</text>')
+    middle = left + LEFT + wide / 2
+    parts.append(f'<text x="{middle}" y="{floor + 36}" text-anchor="middle" fill="#333">{escape(panel.across)}</text>')
+    for case, line in panel.lines.items():
+        placed = [at(x, y) for x, y in line]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+        parts.append(f'<polyline points="{path}" {_stroke(styles[case])}/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{styles[case][0]}"/>' for x, y in placed]
+    return parts
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """From 0 in four steps; 1, 2, 5, 10 ... around the values of a steep panel."""
+    low, high = min(values), max(values)
+    if high / low <= STEEP:
+        power = 10.0 ** math.floor(math.log10(high))
+        top = next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= high)
+        return [top * step / 4 for step in range(5)]
+    steps = [
+        10.0**power * step for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for step in (1, 2, 5)
+    ]
+    first = max(number for number, step in enumerate(steps) if step <= low)
+    last = min(number for number, step in enumerate(steps) if step >= high)
+    return steps[first : last + 1]

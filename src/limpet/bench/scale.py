@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 import uvloop
 
 from limpet.bench.alternate import alternate
@@ -26,7 +27,7 @@ __all__ = ["run"]
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 PRIMARIES: Final = (1, 2, 3)
 HOUR_MS: Final = 3_600_000
-GET, RESOLVE = "GET", "resolve, bound"
+GET, RESOLVE, CPU = "GET", "resolve, bound", "server CPU, resolve"
 TASKS: Final = 256
 
 
@@ -52,6 +53,7 @@ def run(
             "Primaries share the machine's cores with the client: CPU per call tells more than calls a second.",
         ],
         machine=machine(told),
+        axes={"conversations stored": "conversations stored", "": "primaries"},
     )
 
 
@@ -78,8 +80,6 @@ def _stored(sizes: Sequence[int], calls: int, rounds: int, tell: Tell) -> tuple[
 
 
 def _renamed(row: Row, case: str, group: str, load: int) -> Row:
-    import msgspec
-
     return msgspec.structs.replace(row, case=case, group=group, load=load)
 
 
@@ -113,11 +113,14 @@ def _nodes(primaries: Sequence[int], calls: int, rounds: int, tell: Tell) -> lis
             return once
 
         found = alternate({f"{many}": measured(many) for many in primaries}, rounds, tell, "primaries")
-        made = rows_of(found, baseline=f"{primaries[0]}", unit="/s")
-        rows = [_renamed(row, f"{TASKS} concurrent resolves", "primaries", int(row.case)) for row in made]
-        spent = {f"{many}": [Sample(us) for us in cpu[many][-rounds:]] for many in primaries}  # without the warm-up
-        costs = rows_of(spent, baseline=f"{primaries[0]}", unit="us")
-        return rows + [_renamed(row, "server CPU per call", "primaries: cost", int(row.case)) for row in costs]
+        base = f"{primaries[0]}"
+        speed = rows_of(found, baseline=base, unit="/s")
+        counted = {f"{many}": [Sample(used) for used in cpu[many][-rounds:]] for many in primaries}  # without the warm-up
+        cost = rows_of(counted, baseline=base, unit="us")
+        return [
+            *(_renamed(row, f"{TASKS} concurrent resolves", "primaries", int(row.case)) for row in speed),
+            *(_renamed(row, CPU, "primaries: CPU of all servers per call", int(row.case)) for row in cost),
+        ]
 
 
 async def _through(url: str, servers: Sequence[Server], calls: int) -> tuple[Sample, float]:
@@ -131,4 +134,4 @@ async def _through(url: str, servers: Sequence[Server], calls: int) -> tuple[Sam
 
         before = sum(cpu_us(server.client) for server in servers)
         sample = await drive(step, TASKS, calls)
-        return sample, (sum(cpu_us(server.client) for server in servers) - before) / calls
+        return sample, (sum(cpu_us(server.client) for server in servers) - before) / (calls // TASKS * TASKS)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import redis
 
 from limpet.embedded.binary import server_binary
-from limpet.errors import StoreUnavailable
+from limpet.errors import InvalidRequest, StoreUnavailable
 
 __all__ = ["Server", "cluster", "running"]
 
@@ -34,12 +34,12 @@ if os.getppid() == int(sys.argv[1]):
 class Server:
     """One server process, on a port of the loopback and a Unix socket."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, binary: Path | None = None) -> None:
         folder.mkdir(parents=True)
         self.port = _free_port()
         self.socket = folder / "s"
         command = [
-            str(server_binary()),
+            str(binary or server_binary()),
             *("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)),
             *("--dir", str(folder), "--save", "", "--logfile", str(folder / "log")),
             *("--repl-diskless-sync-delay", "0", *arguments),
@@ -94,12 +94,17 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(*shapes: tuple[str, ...]) -> Iterator[list[Server]]:
-    """One server per tuple of arguments, in a folder that goes with them."""
+def running(*shapes: tuple[str, ...], binary: Path | None = None) -> Iterator[list[Server]]:
+    """One server per tuple of arguments, in a folder that goes with them. ``binary``: another one than the bundled Valkey.
+
+    Raises InvalidRequest where ``binary`` is no program.
+    """
+    if binary is not None and not (binary.is_file() and os.access(binary, os.X_OK)):
+        raise InvalidRequest(f"{binary} is no program; name the file of a redis-server or valkey-server.", field="server")
     with tempfile.TemporaryDirectory(prefix="limpet-bench-") as folder, contextlib.ExitStack() as stack:
         servers = []
         for number, shape in enumerate(shapes):
-            server = Server(Path(folder) / str(number), *shape)
+            server = Server(Path(folder) / str(number), *shape, binary=binary)
             stack.callback(server.stop)
             servers.append(server)
         for server in servers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,10 @@ Store = Annotated[
         show_default=False,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A hundredth of the work: to see whether it runs, not to quote.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote."),
+]
 HUNDREDTH = 100
 
 
@@ -70,6 +73,15 @@ def _less(number: int, quick: bool, least: int) -> int:
     return max(number // HUNDREDTH, least) if quick else number
 
 
+def _once(rounds: int, quick: bool) -> int:
+    return 1 if quick else rounds
+
+
+def _few(loads: Sequence[int], quick: bool) -> tuple[int, ...]:
+    """The first two, if it has to be quick."""
+    return tuple(loads[:2] if quick else loads)
+
+
 @bench.command(short_help="CPU of the store per call of each script.")
 def lua(
     calls: Annotated[int, typer.Option(min=100, max=10_000_000, metavar="N", help="Calls per script, round and depth.")] = 20_000,
@@ -78,6 +90,10 @@ def lua(
     ] = [1, 64, 256],  # noqa: B006  (typer copies it)
     rounds: Rounds = 5,
     redis_url: Store = None,
+    server: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Start this redis-server or valkey-server [the bundled Valkey].", show_default=False),
+    ] = None,
     quick: Quick = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -86,7 +102,16 @@ def lua(
     from limpet.bench import lua as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 100), depths=depth, rounds=rounds, tell=tell), as_json, plot
+        lambda tell: it.run(
+            url=redis_url,
+            server=server,
+            calls=_less(calls, quick, 100),
+            depths=_few(depth, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
+        as_json,
+        plot,
     )
 
 
@@ -106,7 +131,13 @@ def library(
     from limpet.bench import library as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, calls=_less(calls, quick, 200), concurrencies=concurrency, rounds=rounds, tell=tell),
+        lambda tell: it.run(
+            url=redis_url,
+            calls=_less(calls, quick, 200),
+            concurrencies=_few(concurrency, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
         as_json,
         plot,
     )
@@ -139,9 +170,9 @@ def http(
         lambda tell: it.run(
             url=redis_url,
             requests=_less(requests, quick, 300),
-            concurrencies=concurrency,
+            concurrencies=_few(concurrency, quick),
             workers=workers,
-            rounds=rounds,
+            rounds=_once(rounds, quick),
             tell=tell,
         ),
         as_json,
@@ -162,7 +193,15 @@ def gateway(
     from limpet.bench import gateway as it
 
     return _report(
-        lambda tell: it.run(url=redis_url, requests=_less(requests, quick, 100), rounds=rounds, tell=tell), as_json, plot
+        lambda tell: it.run(
+            url=redis_url,
+            requests=_less(requests, quick, 100),
+            connections=_few(it.CONNECTIONS, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
+        as_json,
+        plot,
     )
 
 
@@ -191,7 +230,7 @@ def peers(
     """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through."""
     from limpet.bench import peers as it
 
-    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=rounds, tell=tell), as_json)
+    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=_once(rounds, quick), tell=tell), as_json)
 
 
 @bench.command(short_help="What it costs that somebody else has a decision.")
@@ -205,7 +244,7 @@ def durability(
     """What a decision costs when somebody has to have it before it is answered."""
     from limpet.bench import durability as it
 
-    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=rounds, tell=tell), as_json, plot)
+    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=_once(rounds, quick), tell=tell), as_json, plot)
 
 
 @bench.command(short_help="Cost against conversations stored and primaries.")
@@ -223,7 +262,13 @@ def scale(
     from limpet.bench import scale as it
 
     return _report(
-        lambda tell: it.run(n=_less(conversations, quick, 2000), calls=_less(calls, quick, 300), rounds=rounds, tell=tell),
+        lambda tell: it.run(
+            n=_less(conversations, quick, 2000),
+            calls=_less(calls, quick, 300),
+            primaries=_few(it.PRIMARIES, quick),
+            rounds=_once(rounds, quick),
+            tell=tell,
+        ),
         as_json,
         plot,
     )

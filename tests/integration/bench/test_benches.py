@@ -16,10 +16,13 @@ from limpet.bench import durability, gateway, http, library, lua, memory, peers,
 from limpet.bench.model import Report
 from limpet.bench.peers_process import Plan, carry_out
 from limpet.bench.peers_ways import WAYS
+from limpet.bench.pipe import Pipe
 from limpet.bench.place import place, sweep
 from limpet.bench.servers import running
 from limpet.cli import main
+from limpet.embedded.binary import server_binary
 from limpet.errors import InvalidRequest
+from limpet.scripts import every_script
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,6 +53,42 @@ def test_lua() -> None:
     assert rows["GET", 64].ratio == 1
     assert rows["resolve, bound", 64].ratio > 1
     assert [each.better for each in report.figures] == ["low", "low"]
+    assert all(each.name.endswith("depth 64") for each in report.figures)
+    assert [each.measured for each in report.figures] == [rows[f"resolve, {kind}", 64].ratio for kind in ("bound", "unbound")]
+
+
+def test_every_client_facing_script_has_a_case(fresh_server: Callable[..., Server]) -> None:
+    """Each case is answered without an error, and together they call all that a client's own calls need."""
+    with place(fresh_server().url) as where, Pipe(where.redis) as pipe:
+        called = set()
+        by_sha = {sha: each.name for each in every_script() for sha in (each.sha, each.flagged_sha)}
+        for build, _ in lua.cases_of(where, pipe).values():
+            commands = build(3)
+            pipe.run(commands, 3)
+            called |= {name for sha, name in by_sha.items() if any(sha.encode() in each for each in commands)}
+    inner = {"binding_census", "binding_drain", "binding_prune", "config_open", "config_raise", "record_rewrite"}
+    workers = {"worker_list", "worker_mark", "worker_register"}
+    assert called == {each.name for each in every_script()} - inner - workers
+
+
+def test_another_server(tmp_path: Path) -> None:
+    """The scripts' cost on a server program of one's own; what is no program, or a URL beside it, is refused."""
+    report = lua.run(server=server_binary(), calls=100, depths=[8, 4], rounds=1)
+    assert report.figures[0].name.endswith("depth 8")
+    with pytest.raises(InvalidRequest, match="no program"):
+        lua.run(server=tmp_path / "missing")
+    with pytest.raises(InvalidRequest, match="not both"):
+        lua.run(server=server_binary(), url="redis://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("bench", "case"), [("durability", "none"), ("scale", "GET"), ("lua", "heartbeat")])
+def test_quick(bench: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One round, so no spread, of little work."""
+    assert main(["bench", bench, "--quick", "--json"]) == 0
+    report = msgspec.json.decode(capsys.readouterr().out, type=Report)
+    assert report.bench == bench
+    assert all(row.low == row.high for row in report.rows)
+    assert len([row for row in report.rows if row.case == case]) == 2
 
 
 def test_library() -> None:
@@ -67,8 +106,23 @@ def test_memory() -> None:
     rows = check(report, "conversation", "bound conversation", "memo entry")
     alone = [rows[case, None].more["the record alone"] for case in ("conversation", "bound conversation")]
     assert 100 < alone[0] < alone[1] < rows["bound conversation", None].median
-    (left,) = (each for each in report.figures if each.name.startswith("records left"))
-    assert (left.measured, left.met) == (0, "bar")
+    left = {each.name: each for each in report.figures}["records left once the short conversations expired"]
+    assert (left.measured, left.bar, left.met) == (0, 0, "bar")
+    assert rows["first half, most", None].low > 0
+    keys_at_once = [row for row in report.rows if row.unit == "keys"]
+    assert [row.case for row in keys_at_once] == ["first half, most", "second half, most"]
+    assert all(0 < row.median < 2000 + 1024 for row in keys_at_once)
+
+
+def test_memory_notices_a_record_that_stays(fresh_server: Callable[..., Server]) -> None:
+    """A record without an expiry is counted, once those with one had their time."""
+    server = fresh_server()
+    with redis.Redis.from_url(server.url) as store:
+        store.set("limpet:{ns:1}:conv:stays", "x")
+        store.set("limpet:{ns:1}:conv:goes", "x", px=30)
+        store.set("limpet:{ns:1}:clock", "1")
+        store.set("limpet:{other:1}:conv:stays", "x")
+        assert memory.remaining(store, "ns", 0.5) == {"conv": 1, "clock": 1}
 
 
 def test_durability() -> None:
@@ -83,8 +137,10 @@ def test_scale() -> None:
     """Cost by conversations stored, and throughput by primaries of a real cluster."""
     report = scale.run(n=2000, calls=512, primaries=(1, 2), rounds=1)
     rows = check(report, "GET", "resolve, bound", loads=(1000, 2000))
-    assert rows["256 concurrent resolves", 2].ratio > 0
-    assert rows["server CPU per call", 2].unit == "us"
+    cost = [rows[scale.CPU, many] for many in (1, 2)]
+    assert [row.unit for row in cost] == ["us", "us"]
+    assert cost[0].ratio == 1
+    assert cost[1].ratio == pytest.approx(cost[1].median / cost[0].median, abs=0.01)
     assert len(report.figures) == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -66,7 +67,13 @@ def report() -> Report:
         for load in (1, 64)
     ]
     return Report(
-        bench="lib", title="A <title>", rows=rows, figures=[Figure("f", 1, 2, 3, "high", "no")], notes=["A note."], machine={}
+        bench="lib",
+        title="A <title>",
+        rows=rows,
+        figures=[Figure("f", 1, 2, 3, "high", "no")],
+        notes=["A note."],
+        machine={},
+        axes={"": "tasks at once"},
     )
 
 
@@ -74,11 +81,34 @@ def test_the_picture_is_xml() -> None:
     """Well formed, with every contender in the legend, every point on the panel, and text escaped."""
     root = ElementTree.fromstring(draw(report()))
     texts = ["".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"one", "two", "a & b", "ours", "at once", "median, /s", "p99, us"} <= set(texts)
+    assert texts.count("a & b") == texts.count("tasks at once") == 4
+    assert {"one: median, calls a second", "one: p99, us", "two: median, calls a second", "two: p99, us"} <= set(texts)
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     circles = list(root.iter("{http://www.w3.org/2000/svg}circle"))
     assert len(circles) == 8 + 4
     assert all(0 < float(each.attrib["cx"]) < width and 0 < float(each.attrib["cy"]) < height for each in circles)
+
+
+def test_lines_can_be_told_apart() -> None:
+    """Twenty contenders of one panel, each in a style of its own; a panel of far apart values is logarithmic."""
+    rows = [
+        Row(case=f"c{number}", load=load, ratio=None, median=2.0**number, low=1, high=1, unit="us")
+        for number in range(20)
+        for load in (1, 64)
+    ]
+    root = ElementTree.fromstring(draw(Report(bench="b", title="t", rows=rows)))
+    lines = list(root.iter("{http://www.w3.org/2000/svg}polyline"))
+    assert len({(each.attrib["stroke"], each.get("stroke-dasharray")) for each in lines}) == len(lines) == 20
+    heights = [float(each.attrib["points"].split()[0].split(",")[1]) for each in lines]
+    gaps = [low - high for low, high in itertools.pairwise(heights)]
+    assert min(gaps) > 5
+
+
+def test_units_do_not_share_a_panel() -> None:
+    """Microseconds and calls a second of one group are two panels."""
+    rows = [Row(case="c", load=1, ratio=None, median=5, low=5, high=5, unit=unit) for unit in ("us", "/s")]
+    texts = [each.text for each in ElementTree.fromstring(draw(Report(bench="b", title="t", rows=rows))).iter()]
+    assert {"median, us", "median, calls a second"} <= set(texts)
 
 
 def test_the_picture_of_nothing() -> None:
