@@ -119,7 +119,7 @@ def _nodes(primaries: Sequence[int], calls: int, rounds: int, tell: Tell) -> lis
         cost = rows_of(counted, baseline=base, unit="us")
         return [
             *(_renamed(row, f"{TASKS} concurrent resolves", "primaries", int(row.case)) for row in speed),
-            *(_renamed(row, CPU, "primaries: CPU of all servers per call", int(row.case)) for row in cost),
+            *(_renamed(row, CPU, "primaries, CPU of all", int(row.case)) for row in cost),
         ]
 
 
