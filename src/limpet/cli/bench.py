@@ -230,7 +230,11 @@ def peers(
     """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through."""
     from limpet.bench import peers as it
 
-    return _report(lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=_once(rounds, quick), tell=tell), as_json)
+    processes = 2 if quick else it.PROCESSES
+    return _report(
+        lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=_once(rounds, quick), processes=processes, tell=tell),
+        as_json,
+    )
 
 
 @bench.command(short_help="What it costs that somebody else has a decision.")
