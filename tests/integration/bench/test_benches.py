@@ -81,7 +81,7 @@ def test_another_server(tmp_path: Path) -> None:
         lua.run(server=server_binary(), url="redis://127.0.0.1:1")
 
 
-@pytest.mark.parametrize(("bench", "case"), [("durability", "none"), ("scale", "GET"), ("lua", "heartbeat")])
+@pytest.mark.parametrize(("bench", "case"), [("durability", "none"), ("lua", "heartbeat")])
 def test_quick(bench: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One round, so no spread, of little work."""
     assert main(["bench", bench, "--quick", "--json"]) == 0
