@@ -22,11 +22,11 @@ def show(report: Report, console: Console) -> None:
     with_times = any(row.p50_us is not None for row in report.rows)
     extras = list(dict.fromkeys(name for row in report.rows for name in row.more))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True)
+    table.add_column("")
     if with_load:
-        table.add_column("at", justify="right")
+        table.add_column("at", justify="right", no_wrap=True)
     for heading in ("ratio", "median", "spread", *(("p50 us", "p99 us") if with_times else ()), *extras):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     before = None
     for row in report.rows:
         if before is not None and (row.group, row.load) != before:
