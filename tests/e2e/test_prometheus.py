@@ -74,7 +74,7 @@ def rig(launch: Launch, limpet_command: list[str], fresh_server: Callable[..., S
     store = fresh_server()
     serve, gateway, worker, port = (free_port() for _ in range(4))
     launch(sys.executable, WORKER, str(worker), "w", port=worker)
-    environ = {"LIMPET_REDIS_URL": store.url, "LIMPET_MEMO_TTL_MS": "1000", "LIMPET_METRICS_TOKEN": "scraper"}
+    environ = {"LIMPET_REDIS_URL": store.url, "LIMPET_MEMO_TTL_MS": "1000", "LIMPET_METRICS_TOKEN": "scrapes-of-this-test"}
     launch(*limpet_command, "serve", "--port", str(serve), "--workers", "2", port=serve, **environ)
     ours = ("--upstream", f"http://127.0.0.1:{worker}", "--profile", "openai-chat")
     launch(*limpet_command, "gateway", "--port", str(gateway), *ours, port=gateway, **environ)
@@ -86,7 +86,7 @@ def rig(launch: Launch, limpet_command: list[str], fresh_server: Callable[..., S
     for job in config["scrape_configs"]:
         job["static_configs"] = [{"targets": [f"127.0.0.1:{ports[job['job_name']]}"]}]
         if job["job_name"] != "prometheus":
-            job["authorization"] = {"credentials": "scraper"}
+            job["authorization"] = {"credentials": "scrapes-of-this-test"}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     data = f"--storage.tsdb.path={tmp_path / 'data'}"
     launch(binary, f"--config.file={tmp_path / 'prometheus.yml'}", data, f"--web.listen-address=127.0.0.1:{port}", port=port)

@@ -184,6 +184,7 @@ def test_a_clock_set_back_over_intact_data(store_url: str) -> None:
         assert idle.epoch > later.fence
 
 
+@pytest.mark.slow
 async def test_100_000_short_conversations_leave_no_key_behind(store_url: str, wait_for) -> None:
     """After their retention nothing is left but what exists once per partition: no record, no member of an index."""
     async with Limpet.connect(store_url, retention_s=2, deadline_ms=10_000, partitions=64, touch_granularity_ms=0) as client:

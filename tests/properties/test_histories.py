@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 import redis
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -32,6 +33,7 @@ def test_any_history_agrees_with_the_model_and_keeps_the_guarantees(store: redis
     World(store).run(history)
 
 
+@pytest.mark.slow
 def test_long_histories_of_fixed_seeds_meet_every_outcome(store: redis.Redis) -> None:
     """Long histories hold too, and they are no idle ones: every answer that the scripts can give occurs in them."""
     outcomes: Counter[str] = Counter()
