@@ -22,7 +22,8 @@ def show(report: Report, console: Console) -> None:
     with_times = any(row.p50_us is not None for row in report.rows)
     extras = list(dict.fromkeys(name for row in report.rows for name in row.more))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
+    # Legible names before a fitting width: in a narrow terminal a row goes on in the next line.
+    table.add_column("", no_wrap=True, min_width=max((len(row.case) for row in report.rows), default=0))
     if with_load:
         table.add_column("at", justify="right", no_wrap=True)
     for heading in ("ratio", "median", "spread", *(("p50 us", "p99 us") if with_times else ()), *extras):

@@ -39,6 +39,8 @@ Quick = Annotated[
     typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote."),
 ]
 HUNDREDTH = 100
+PIPED = 140
+"""Columns of a table that goes into a file or a pipe."""
 
 
 @bench.callback()
@@ -49,6 +51,8 @@ def _group(context: typer.Context) -> None:
 
 
 def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = None) -> int:
+    import sys
+
     import msgspec
     from rich.console import Console
 
@@ -63,7 +67,7 @@ def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = N
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
     else:
-        show(report, Console())
+        show(report, Console() if sys.stdout.isatty() else Console(width=PIPED))
         if plot is not None:
             typer.echo(f"Drawn: {plot}")
     return 0
