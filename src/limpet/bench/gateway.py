@@ -31,8 +31,8 @@ BODY: Final = msgspec.json.encode(
 ).decode()
 HEADERS: Final = {"content-type": "application/json"}
 PAUSE_S: Final = 0.001
-"""Before each store round trip that is measured: a gateway has waited for an upstream, too, and has to be woken up. In a loop that
-never rests a round trip takes a third of that."""
+"""Before each store round trip that is measured: a gateway has waited for an upstream, too, and has to be woken up. In a loop
+that never rests a round trip takes a third of that."""
 MOST_TRIPS: Final = 1000
 KEYED: Final = HEADERS | {"x-limpet-key": "conversation %d"}
 
@@ -86,7 +86,7 @@ def run(
             rows=rows,
             figures=figures,
             notes=[
-                "A store round trip is a resolve of an unchanged conversation by the library, a millisecond after the last: the median."
+                "A store round trip: the median of resolves of an unchanged conversation by the library, a millisecond apart."
             ],
             machine=machine(version(where.redis)),
             axes={"": "connections at once"},
