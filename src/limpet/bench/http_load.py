@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from limpet.bench.model import percentile
+from limpet.bench.processes import answer
 
 __all__ = ["Load", "Loaded", "requests"]
 
@@ -193,7 +194,7 @@ def main() -> None:
         loaded = uvloop.run(_closed(load))
     else:
         loaded = _paced(load)
-    sys.stdout.buffer.write(msgspec.json.encode(loaded))
+    answer(loaded)
 
 
 if __name__ == "__main__":

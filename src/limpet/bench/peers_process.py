@@ -13,6 +13,7 @@ import uvloop
 
 from limpet.bench.model import percentile
 from limpet.bench.peers_ways import WAYS, Crash, Way
+from limpet.bench.processes import answer
 
 __all__ = ["Outcome", "Plan", "carry_out"]
 
@@ -71,12 +72,12 @@ class _Run:
 
         began = time.perf_counter()
         try:
-            answer = await self._way.turn(f"{plan.prefix}{session}", candidate, dispatch)
+            told = await self._way.turn(f"{plan.prefix}{session}", candidate, dispatch)
         except Crash:
             return
         self.times.append(time.perf_counter() - began)
-        self.workers[session].append(answer.worker)
-        self.bound[session] += answer.bound
+        self.workers[session].append(told.worker)
+        self.bound[session] += told.bound
 
     async def all(self) -> float:
         """Every session's first turn at about the same time in every process; then the later ones."""
@@ -116,4 +117,4 @@ async def carry_out(plan: Plan) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)))))
+    answer(uvloop.run(carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan))))

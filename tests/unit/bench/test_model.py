@@ -15,6 +15,7 @@ from limpet.bench.model import Figure, Report, Row, Sample, figure, percentile, 
 from limpet.bench.peers import Count, count
 from limpet.bench.peers_process import Outcome
 from limpet.bench.plot import draw
+from limpet.bench.processes import gather
 from limpet.bench.table import progress, show
 
 
@@ -174,3 +175,9 @@ def test_requests_of_the_load() -> None:
     ever_new = requests(base)
     next(ever_new)
     assert next(ever_new) == b'POST /p HTTP/1.1\r\nhost: bench\r\ncontent-length: 8\r\nx-key: k 1\r\n\r\n{"n": 1}'
+
+
+def test_long_answers_of_processes() -> None:
+    """More than a pipe holds, from several processes of which the last is read last, arrives whole."""
+    answers = gather("tests.unit.bench.talker", [300_000, 300_001, 300_002], str)
+    assert [len(each) for each in answers] == [300_000, 300_001, 300_002]
