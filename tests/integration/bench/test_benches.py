@@ -136,12 +136,12 @@ def test_durability() -> None:
 def test_scale() -> None:
     """Cost by conversations stored, and throughput by primaries of a real cluster."""
     report = scale.run(n=2000, calls=512, primaries=(1, 2), rounds=1)
-    rows = check(report, "GET", "resolve, bound", loads=(1000, 2000))
+    rows = check(report, "GET", "resolve, bound", scale.HOT, loads=(1000, 2000))
     cost = [rows[scale.CPU, many] for many in (1, 2)]
     assert [row.unit for row in cost] == ["us", "us"]
     assert cost[0].ratio == 1
     assert cost[1].ratio == pytest.approx(cost[1].median / cost[0].median, abs=0.01)
-    assert len(report.figures) == 2
+    assert len(report.figures) == 1
 
 
 def test_peers() -> None:
