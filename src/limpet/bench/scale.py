@@ -51,7 +51,8 @@ def run(
         rows=rows,
         figures=figures,
         notes=[
-            "Keys are drawn at random: of all that are stored, which costs GET and resolve misses of the CPU's caches; or of 1,000 in use.",
+            "Keys are drawn at random of all that are stored, which costs GET and resolve misses of the CPU's caches; "
+            "or of a thousand of them that are in use.",
             "Primaries share the machine's cores with the client: CPU per call tells more than calls a second.",
         ],
         machine=machine(told),
