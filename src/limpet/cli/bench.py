@@ -15,7 +15,6 @@ __all__ = ["bench"]
 
 bench = typer.Typer(
     invoke_without_command=True,
-    help="Measure what Limpet costs on this machine, beside what else would do the job.",
     epilog="Contenders take turns in one run. The ratio comes first: it depends on the machine much less than the rest does.",
 )
 app.add_typer(bench, name="bench", short_help="Measure what Limpet costs here, beside its peers.")
@@ -45,7 +44,14 @@ PIPED = 140
 
 @bench.callback()
 def _group(context: typer.Context) -> None:
-    """Measure what Limpet costs on this machine, beside what else would do the job."""
+    """Measure what Limpet costs on this machine, beside what else would do the job.
+
+    \b
+    Examples:
+      limpet bench library
+      limpet bench lua --redis-url redis://localhost:6379 --json
+      limpet bench http --plot http.svg
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

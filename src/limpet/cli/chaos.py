@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -64,12 +65,23 @@ def chaos(
         if as_json:
             report = asyncio.run(_run(url, folder, options, what, nemesis, None, None))
             print_json(report)
-            return 0 if report.verdict.sound else 1
+            return outcome(report)
         out = console()
         out.print(Text(f"{what}, seed {options.seed}", "dim"))
         with _bar(out, minutes) as (progress, faulted):
             report = asyncio.run(_run(url, folder, options, what, nemesis, progress, faulted))
     show(out, report)
+    return outcome(report)
+
+
+def outcome(report: Report) -> int:
+    """The exit code: 0 if something was tried and nothing violated."""
+    if not report.calls:
+        typer.echo(
+            "limpet: No call was made in that time, so nothing is proven; run it longer (--minutes), or on a less busy machine.",
+            err=True,
+        )
+        return 1
     return 0 if report.verdict.sound else 1
 
 

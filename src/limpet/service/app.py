@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limpet.errors import InvalidRequest, LimpetError, UnknownConversation
 from limpet.service import forward_auth, problems
+from limpet.service.answers import name_of, query_of
 from limpet.service.auth import Guard, Right
 from limpet.service.body import Disconnected, read_body
 from limpet.service.clients import Clients, Entry
@@ -133,8 +133,8 @@ class Service:
             raise MethodNotAllowed("A conversation takes GET and DELETE.", allow="GET, HEAD, DELETE")
         headers: dict[bytes, bytes] = dict(scope["headers"])
         entry = self._enter(headers, "admin" if method == "DELETE" else "resolve")
-        key = _key(scope["raw_path"][len(CONVERSATIONS) :])
-        query = _query(scope["query_string"], ("expected_epoch",) if method == "DELETE" else ())
+        key = name_of(scope["raw_path"][len(CONVERSATIONS) :], "key")
+        query = query_of(scope, *(("expected_epoch",) if method == "DELETE" else ()))
         if await read_body(receive, headers, 64 * 1024):
             raise InvalidRequest(f"{method} takes no body; put what it needs into the query.")
         entry.active += 1
@@ -170,25 +170,6 @@ def _flag(raw: bytes, name: str) -> bool:
     if value in _FALSE:
         return False
     raise InvalidRequest(f"{name} must be 1 or 0.", field=name)
-
-
-def _key(raw: bytes) -> str:
-    """The key of a path: percent-decoded once, from the raw path, so that %2F is part of it."""
-    try:
-        return check_text(unquote_to_bytes(raw).decode(), "key")
-    except UnicodeDecodeError:
-        raise InvalidRequest("key is not valid UTF-8 after percent-decoding.", field="key") from None
-
-
-def _query(raw: bytes, known: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=16) if raw else ():
-        if name not in known:
-            raise InvalidRequest(f"{name[:80]}: there is no such query parameter.", field=name[:80])
-        if name in found:
-            raise InvalidRequest(f"{name} is given twice.", field=name)
-        found[name] = value
-    return found
 
 
 def _integer(query: Mapping[str, str], name: str) -> int | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from limpet.chaos.history import Note
 from limpet.chaos.run import judge
-from limpet.cli.chaos import show
+from limpet.cli.chaos import outcome, show
 
 from .story import Story
 
@@ -45,3 +46,24 @@ def test_a_violation() -> None:
     assert "conv:k: bind was told for fence 160 while 150 held" in text
     assert "--seed 7" in text
     assert "No violation" not in text
+
+
+def code(story: Story) -> int:
+    story.history.add(Note(seed=7, namespace="default", topology="t"))
+    return outcome(judge(story.history))
+
+
+def test_a_run_without_calls_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, and one line that says so: a verdict over nothing is not a good one. A sound run is 0, a violation 1."""
+    assert code(Story()) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("limpet: No call was made")
+    assert told.count("\n") == 1
+    sound = Story()
+    sound.first(100)
+    assert code(sound) == 0
+    broken = Story()
+    broken.first(100)
+    broken.claim(100, 150)
+    broken.claim(100, 160, client="b")
+    assert code(broken) == 1
