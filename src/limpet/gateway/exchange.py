@@ -211,12 +211,13 @@ class Exchange:
         lease, fleet, tried, options = self._lease, self._fleet, self._tried, self._options
         if options.open_pool and not fleet.seen:
             await self._entry.client.watch_workers()
-        text = "" if self._who is None else self._who.key or self._who.session_id
-        other = fleet.require(text, tried)
-        binding = lease.binding if lease is not None else None
-        if lease is None or binding is None or options.router:
+        binding = lease.binding if lease is not None and not options.router else None
+        bound = fleet.get(binding.worker) if binding is not None else None
+        if bound is not None and bound not in tried and fleet.is_up(bound) and not fleet.is_drained(bound):
+            return bound  # the usual turn: nothing is chosen
+        other = fleet.require("" if self._who is None else self._who.key or self._who.session_id, tried)
+        if lease is None or binding is None:
             return other
-        bound = fleet.get(binding.worker)
         if bound is not None and bound not in tried and (fleet.is_up(bound) or not fleet.is_up(other)):
             return bound
         if binding.action == "bind" and binding.worker is None:
