@@ -1,4 +1,4 @@
-"""Real servers for every test: one Valkey per test process, emptied before each test, and servers of a test's own."""
+"""Real servers for every test: one store per test process, emptied before each test, and servers of a test's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ settings.load_profile("busy")
 
 @pytest.fixture(scope="session")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The bundled Valkey, without persistence, shared by the tests of one process."""
+    """The bundled Valkey (or what TESTS_SERVER names), without persistence, shared by the tests of one process."""
     server = Server(tmp_path_factory.mktemp("valkey")).start()
     yield server
     server.kill9()

