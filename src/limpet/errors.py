@@ -20,7 +20,8 @@ Each class carries a stable ``code`` (HTTP: the ``code`` of the problem document
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from limpet.results import Binding
@@ -41,6 +42,7 @@ __all__ = [
     "UnknownProfile",
     "UnknownWorker",
     "error_for_word",
+    "unwrapped",
 ]
 
 
@@ -169,11 +171,25 @@ _WORDS: dict[str, type[LimpetError]] = {
 }
 
 
+_WRAPPED: Final = re.compile(
+    r"(?:ERR )?Error running script \(call to \w+\): (?:@user_script: ?\d+: )+-?(?=[A-Z][A-Z0-9_]{2,} |The user executing)"
+)
+_DENIED: Final = ("ACL failure in script", "The user executing the script can't")
+
+
+def unwrapped(message: str) -> str:
+    """What a server said of a command in a script, as it says it of a command alone: ``WORD text``.
+
+    Redis 6.2 wraps it (``ERR Error running script (call to f_..): @user_script:7: @user_script: 7: -READONLY text``), and every
+    server calls a right that the script lacked an ``ERR`` in words of its own.
+    """
+    bare = _WRAPPED.sub("", message, count=1)
+    words = bare.removeprefix("ERR ")  # redis-py has removed it already
+    return f"NOPERM {words}" if words.startswith(_DENIED) else bare
+
+
 def error_for_word(message: str) -> LimpetError | None:
     """The typed error for a script's ``error_reply('WORD text')``; None when the WORD is not one of ours."""
-    word, _, text = message.partition(" ")
-    if word == "ERR" and text.startswith("Error running script"):
-        # Redis 6.2 wraps what a redis.call raised: "ERR Error running script (call to f_..): @user_script:9: WORD text"
-        word, _, text = text.rpartition(": ")[2].partition(" ")
+    word, _, text = unwrapped(message).partition(" ")
     cls = _WORDS.get(word)
     return None if cls is None else cls(text or word)

@@ -16,7 +16,7 @@ import hiredis
 
 from limpet.calls import Call
 from limpet.clock import SystemClock
-from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word
+from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word, unwrapped
 from limpet.executors.breaker import Breaker
 from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
@@ -161,7 +161,7 @@ class AsyncExecutor:
             asking = False
             try:
                 if isinstance(error, hiredis.ReplyError):
-                    message = _bare(str(error))
+                    message = unwrapped(str(error))
                     word = message.partition(" ")[0]
                     if word == "NOSCRIPT" and lane is not None and isinstance(call, Call):
                         await self._loaded(call, lane, deadline)
@@ -216,7 +216,7 @@ class AsyncExecutor:
         try:
             await first
         except hiredis.ReplyError as error:
-            raise self._refusal(str(error)) from error
+            raise self._refusal(unwrapped(str(error))) from error
 
     def _refusal(self, message: str) -> LimpetError:
         typed = error_for_word(message)
@@ -315,12 +315,3 @@ class _Words(NamedTuple):
 
 def _plain(lane: Lane, command: tuple[Any, ...], deadline: float, asking: bool) -> asyncio.Future[Any]:
     return lane.send_asking(command, deadline) if asking else lane.send(command, deadline)
-
-
-def _bare(message: str) -> str:
-    """Redis 6.2 wraps what a command in a script answered: ``ERR Error running script (...): @user_script:7: -READONLY ...``."""
-    if message.startswith("ERR Error running script"):
-        _, found, inner = message.partition(": -")
-        if found:
-            return inner
-    return message

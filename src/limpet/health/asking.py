@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.errors import LimpetError, StoreUnavailable
+from limpet.errors import LimpetError, StoreUnavailable, unwrapped
 
 if TYPE_CHECKING:
     from limpet.executors.aio import AsyncExecutor
@@ -22,7 +22,7 @@ def reason(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and isinstance(cause, (LimpetError, ConnectionError)):
         cause = cause.__cause__
-    return str(cause or error)
+    return unwrapped(str(cause or error))
 
 
 class Asking:
