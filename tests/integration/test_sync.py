@@ -14,7 +14,8 @@ from limpet import StaleFence, context, sync
 
 @pytest.fixture
 def client(store_url: str) -> Iterator[sync.Limpet]:
-    with sync.Limpet.connect(store_url, touch_granularity_ms=10) as client:
+    # A proposal waits half the deadline for the first look at the workers, which a busy machine may need.
+    with sync.Limpet.connect(store_url, touch_granularity_ms=10, deadline_ms=5000) as client:
         yield client
 
 

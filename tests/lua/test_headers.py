@@ -197,7 +197,11 @@ def test_the_server_compiles_it_to_our_sha(name: str, server: redis.Redis) -> No
     """What EVALSHA will ask for is what SCRIPT LOAD gives, in both variants."""
     made = script(name)
     assert server.script_load(made.text) == made.sha
-    assert server.script_load(made.flagged) == made.flagged_sha
+    if int(server.info("server")["redis_version"].partition(".")[0]) >= 7 or made.flagged == made.text:
+        assert server.script_load(made.flagged) == made.flagged_sha
+    else:  # what `learn_version` is for
+        with pytest.raises(redis.ResponseError, match="unexpected symbol near '#'"):
+            server.script_load(made.flagged)
 
 
 @EACH
