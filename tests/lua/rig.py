@@ -47,6 +47,11 @@ def packed(
     return bytes((schema, mark)) + prefix + name + msgspec.msgpack.encode(NEW_RECORD_BODY if body is None else body)
 
 
+def knows_flags(client: redis.Redis) -> bool:
+    """Whether the server reads a script's first line ``#!lua flags=...``: 7.0 and later."""
+    return int(client.info("server")["redis_version"].partition(".")[0]) >= 7  # type: ignore[index]
+
+
 class Rig:
     """One namespace. ``now`` is the clock that every call is sent with; :meth:`passes` moves it."""
 
