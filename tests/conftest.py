@@ -9,6 +9,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
+from limpet.client_settings import Settings
 from tests.support.leaks import immortal_keys
 from tests.support.servers import BINARIES, BINARY, Server, wait_until_async
 
@@ -17,6 +18,14 @@ _names = itertools.count()
 # On a busy machine an example may take long for reasons that are none of its own.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+@pytest.fixture(autouse=True)
+def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that names no deadline has one of two seconds: the product's 250 ms degrades turns where two cores run four
+    servers, a cluster and other tests at once. Tests of the deadline itself are marked ``default_deadline``."""
+    if request.node.get_closest_marker("default_deadline") is None:
+        monkeypatch.setitem(Settings.__init__.__kwdefaults__, "deadline_ms", 2000)
 
 
 @pytest.fixture(scope="session")

@@ -151,6 +151,8 @@ class Plumbing:
             await executor.learn_version(max(deadline - self._monotonic(), 0.001))
             if settings.durability in (None, "replica"):
                 await executor.count_replicas(max(deadline - self._monotonic(), 0.001))
+            if self._promise() is not None:
+                await executor.connect_all("durable", max(deadline - self._monotonic(), 0.001))
             if self._watching is None:
                 self._watching = asyncio.get_running_loop().create_task(self._watch_store())
             self._verified = True

@@ -68,6 +68,22 @@ async def test_partitions_are_spread_over_all_primaries(cluster: Cluster, connec
     assert len(topology.lanes()) <= 6
 
 
+async def test_opening_connects_what_decisions_need(cluster: Cluster, connect) -> None:
+    """A first decision's deadline pays for no connection: the turns' lanes and the durable ones are open to every primary."""
+    client = await connect(cluster.url)
+    topology = client.executor.topology
+    for key in topology.primaries():
+        assert topology.lane(key, "shared") is not None
+        assert topology.lane(key, "durable") is not None
+
+
+async def test_without_a_promise_there_are_no_durable_lanes(cluster: Cluster, connect) -> None:
+    """Who waits for no replica opens nothing for it."""
+    client = await connect(cluster.url, durability="none")
+    topology = client.executor.topology
+    assert all(topology.lane(key, "durable") is None for key in topology.primaries())
+
+
 async def test_concurrent_calls_are_batched_per_node(cluster: Cluster, connect) -> None:
     """Five hundred turns at once over three nodes all get their own answer, in few writes."""
 

@@ -156,6 +156,7 @@ async def test_all_known_nodes_restart(cluster: Cluster, connect) -> None:
     assert not any(turn.degraded for turn in made)
 
 
+@pytest.mark.default_deadline
 async def test_refusals_name_the_cause(cluster: Cluster, connect, namespace: str) -> None:
     """While a slot has nobody, calls other than resolve say that the store is unavailable."""
     client = await connect(cluster.url)

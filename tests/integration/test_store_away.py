@@ -10,6 +10,7 @@ import redis
 from limpet import Advanced, Limpet, Resolution, StoreUnavailable, scope
 from limpet.errors import NotDurable
 
+pytestmark = pytest.mark.default_deadline
 DEADLINE_S = 0.25
 SLACK_S = 0.2  # a busy machine's scheduling, not part of the promise
 

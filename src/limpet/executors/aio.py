@@ -289,6 +289,18 @@ class AsyncExecutor:
             self.replicas_seen = max(self.replicas_seen, int(parse_info(reply).get("connected_slaves", 0)))
         return self.replicas_seen
 
+    async def connect_all(self, kind: Kind, timeout_s: float) -> None:
+        """Opens what is not open yet of this kind's lanes to all primaries, so that no caller's deadline pays for it.
+
+        Best effort: a primary that cannot be reached is met again, and told, by the first call for it.
+        """
+        asked = (self.topology.connect(key, kind, timeout_s) for key in self.topology.primaries())
+        for lane in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(lane, (Unreachable, StoreUnavailable, LaneLost)):
+                self.metrics.store_error("lost")
+            elif isinstance(lane, BaseException):
+                raise lane
+
     async def ping(self, timeout_s: float) -> float:
         """Seconds for one round trip to the slowest primary that answers. Raises StoreUnavailable when none does."""
         began = self._monotonic()

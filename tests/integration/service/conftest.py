@@ -86,7 +86,7 @@ class Running:
 def launch(directory: Path, store_url: str, variables: dict[str, Any]) -> Running:
     """Start a service with some variables (names without ``LIMPET_``, in lower case)."""
     directory.mkdir()
-    environ = {"LIMPET_REDIS_URL": store_url, "LIMPET_PORT": "0"}
+    environ = {"LIMPET_REDIS_URL": store_url, "LIMPET_PORT": "0", "LIMPET_DEADLINE_MS": "2000"}  # patient: see tests/conftest.py
     return Running(directory, environ | {f"LIMPET_{name.upper()}": str(value) for name, value in variables.items()})
 
 

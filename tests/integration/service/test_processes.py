@@ -136,7 +136,7 @@ def test_a_store_that_disagrees_is_refused(serve: Callable[..., Running], worker
 
 def test_no_store_still_starts(serve: Callable[..., Running]) -> None:
     """A store that is away: it starts, is live but not ready, degrades turns in time, and says 503 for the rest."""
-    running = serve(redis_url="redis://127.0.0.1:1/0").wait_up()
+    running = serve(redis_url="redis://127.0.0.1:1/0", deadline_ms=250).wait_up()
     with httpx.Client(base_url=running.url, timeout=10) as http:
         assert http.get("/livez").status_code == 200
         ready = http.get("/readyz")
