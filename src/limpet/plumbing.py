@@ -23,6 +23,7 @@ from limpet.events import Event, EventHub
 from limpet.executors.aio import AsyncExecutor
 from limpet.executors.durable import Promise
 from limpet.executors.open import open_topology
+from limpet.forks import pid
 from limpet.health import Health, check_health
 from limpet.instruments import Instruments, NullMetrics
 from limpet.maintenance import Maintenance
@@ -117,10 +118,10 @@ class Plumbing:
 
     def _prepare(self) -> AsyncExecutor:
         if self._executor is not None:
-            if self._pid != os.getpid():
+            if self._pid != pid():
                 raise RuntimeError("This client was opened before a fork; open one in each process.")
             return self._executor
-        self._pid = os.getpid()
+        self._pid = pid()
         topology = open_topology(self._url, self._instruments.batch_size)
         self._executor = AsyncExecutor(topology, self._instruments)
         self._verifying = asyncio.Lock()

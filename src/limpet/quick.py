@@ -1,4 +1,4 @@
-"""The short way of the common turn: a key that this replica has served before, asking for nothing unusual.
+"""The short way of the common turn: one that asks for nothing unusual, most often of a key that was served here before.
 
 It does what the long way does (the same script, the same arguments), with everything that is the same from turn to turn
 prepared: the command's bytes up to its last argument per key, that argument but for two fields per (policy, bind), and the
@@ -51,14 +51,14 @@ class QuickPath:
         """What is prepared for a key, or None."""
         return self._known.get(key)
 
-    def learn(self, key: str, target: Target) -> None:
-        """The key was served the long way: the next turn may go the short one."""
-        if key in self._known:
-            return
-        if len(self._known) >= CAPACITY:
-            del self._known[next(iter(self._known))]
-        record_key, prefix = self._commands.resolve_prefix(target)
-        self._known[key] = Known(target, record_key, prefix)
+    def learn(self, key: str, target: Target) -> Known:
+        """Prepares a key, so that its next turn may go the short way."""
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= CAPACITY:
+                del self._known[next(iter(self._known))]
+            known = self._known[key] = Known(target, *self._commands.resolve_prefix(target))
+        return known
 
     def template(self, policy: Policy, exempt: bool, bind: Bind | None) -> tuple[bytes, bytes] | None:
         """The last argument before and after the seen epoch, or None where it differs from turn to turn."""

@@ -241,8 +241,8 @@ class Resolving(Placing):
         bind: Bind | None,
         done: Callable[[Resolution | Awaitable[Resolution]], None],
     ) -> bool:
-        """:meth:`resolve` without a coroutine, for a server's hottest route: the usual turn of a key that was served before costs
-        no task and no switch of one. Of the loop's thread, with arguments that were checked.
+        """:meth:`resolve` without a coroutine, for a server's hottest route: the usual turn costs no task and no switch of one.
+        Of the loop's thread, with arguments that were checked.
 
         Returns:
             Whether it was asked; if not, nothing happened, and :meth:`resolve` is to be called. ``done`` gets the resolution, or
@@ -250,14 +250,16 @@ class Resolving(Placing):
         """
         if not self._verified or self._registry is not None or self._memo is not None:
             return False
-        known = self._quick.known(key)
-        if known is None or (template := self._quick.template(policy, exempt, bind)) is None:
+        template = self._quick.template(policy, exempt, bind)
+        if template is None:
             return False
+        known = self._quick.known(key) or self._quick.learn(key, self.commands.declared(key))
         rid = self._request_id()
         began = self._monotonic()
         sent = self._send_quickly(known, template, rid)
-        if sent is None:
-            return False
+        if sent is None:  # a decision that a replica is to acknowledge, most often
+            done(self.resolve(key, session_id=session_id, policy=policy, exempt=exempt, bind=bind))
+            return True
 
         def replied(reply: asyncio.Future[bytes]) -> None:
             error = LaneLost() if reply.cancelled() else reply.exception()

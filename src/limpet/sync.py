@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
@@ -21,6 +20,7 @@ from limpet.bind import Bind
 from limpet.clock import Clock
 from limpet.context import Published
 from limpet.events import Event
+from limpet.forks import pid
 from limpet.instruments import Instruments
 from limpet.maintenance import Drained
 from limpet.results import Binding, Resolution
@@ -59,17 +59,17 @@ class Limpet:
         return cls(coordinator.Limpet.connect(url, clock=clock, instruments=instruments, **settings))
 
     def _portal(self) -> asyncio.AbstractEventLoop:
-        if self._loop is not None and self._pid == os.getpid():
+        if self._loop is not None and self._pid == pid():
             return self._loop
         with self._lock:
             if self._loop is not None:
-                if self._pid != os.getpid():
+                if self._pid != pid():
                     raise RuntimeError("This client was opened before a fork; open one in each process.")
                 return self._loop
             loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._serve, args=(loop,), name="limpet", daemon=True)
             self._thread.start()
-            self._loop, self._pid = loop, os.getpid()
+            self._loop, self._pid = loop, pid()
             return loop
 
     @staticmethod
@@ -98,7 +98,7 @@ class Limpet:
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
-        if loop is None or thread is None or self._pid != os.getpid():
+        if loop is None or thread is None or self._pid != pid():
             return
         asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

@@ -1,4 +1,4 @@
-"""The hottest request past ASGI: a resolve of a conversation that was served before, on a connection that asks the like again.
+"""The hottest request past ASGI: a turn's resolve, on a connection that asks the like again.
 
 The heads of a kept-alive client's requests are the same to the byte, so what a head means (format, namespace, length) is
 worked out once and remembered. Whatever is unusual, wrong or new is left, untouched, to the ordinary way
@@ -138,6 +138,7 @@ class Shortcut:
                 return False
             if request.require_durable:
                 return False
+            check_text(key, "key")
             session_id = check_text(request.session_id, "session_id")
             policy = NONE if request.policy is None else as_policy(request.policy)
             bind = Bind.parse(request.bind)

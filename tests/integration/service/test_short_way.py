@@ -118,6 +118,35 @@ def test_the_same_answer(service: Any, turn: dict[str, Any]) -> None:
         alike(json.dumps(msgspec.msgpack.decode(short)).encode(), ordinary[2])
 
 
+def without(answer: bytes, *names: str) -> dict[str, Any]:
+    """What two first turns of two conversations have in common."""
+    told: dict[str, Any] = json.loads(answer)
+    for name in names:
+        del told[name]
+    if told["binding"] is not None:
+        for name in ("fence", "expires_in_ms", "holder"):
+            assert told["binding"].pop(name)
+    return told
+
+
+@pytest.mark.parametrize("durability", ["none", "replica"])
+def test_first_turns(serve: Callable[..., Any], durability: str) -> None:
+    """A conversation's very first turn on a known head is created, bound and told as durable just as on the ordinary way."""
+    service = serve(durability=durability).wait_up()
+    with connected(service.url) as client:
+        for number, turn in enumerate(each.values[0] for each in TURNS):
+            width = len(turn["key"])
+            first, second = (turn | {"key": f"{name}{number}".ljust(width, "-")} for name in ("x", "y"))
+            warm(client, turn | {"key": f"w{number}".ljust(width, "-")})
+            status, _, short = client.ask(request(first))
+            ordinary = client.ask(request(second, PLAIN | {"x-anything": "1"}))
+            assert (status, ordinary[0]) == (200, 200)
+            varying = ("key", "epoch", "epoch_started_ms", "scope")
+            assert without(short, *varying) == without(ordinary[2], *varying)
+            assert json.loads(short)["created"] is True
+            assert json.loads(short)["durable"] is (False if durability == "replica" else None)  # there is no replica
+
+
 def test_what_is_decided_between(service: Any) -> None:
     """An advance, a release and a forget are seen by the very next short turn; a claim and its confirm too."""
     key = "short-decided"
@@ -139,6 +168,9 @@ BAD = [
     pytest.param(b"{", 400, "malformed_body", id="no JSON"),
     pytest.param(b"[]", 400, None, id="no object"),
     pytest.param(b'{"key":"","session_id":"s"}', 400, None, id="empty key"),
+    pytest.param(b'{"key":"a\\u0000b","session_id":"s"}', 400, "invalid_request", id="control character"),
+    pytest.param(b'{"key":"%b","session_id":"s"}' % (b"k" * 257), 400, "invalid_request", id="long key"),
+    pytest.param(b'{"key":"\\ud800","session_id":"s"}', 400, None, id="lone surrogate"),
     pytest.param(b'{"key":"k"}', 400, None, id="no session"),
     pytest.param(b'{"key":"k","session_id":"s","zz":1}', 400, None, id="unknown field"),
     pytest.param(b'{"key":"k","session_id":"s","bind":{"ttl_ms":-1}}', 400, None, id="bad bind"),
