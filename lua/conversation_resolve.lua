@@ -4,13 +4,15 @@
 -- KEYS[2] -> limpet:{<ns>:<p>}:clock (string: the last tick)
 -- KEYS[3] -> limpet:{<ns>:<p>}:bound (sorted set: bindings by deadline)
 -- --
--- ARGV[1] -> struct '>BI8I8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable), granularity_us,
---            bind_ttl_us (0 without bind), seen_epoch (stated or remembered, the larger), keep_ms, now_us (0 but in tests); then
+-- ARGV[1] -> struct '>BI8I8I8I8': flags (1 bind, 2 look the request id up, 4 make the answer durable, 8 only where nothing
+--            is to be decided, 16 take now_us for the time: tests), granularity_us, bind_ttl_us (0 without bind), seen_epoch
+--            (stated or remembered, the larger), keep_ms; then struct '>I8': now_us or 0; then
 --            struct '>I8I8I8I8': idle_us or 0, three daily boundaries in us or 0 (all 0 for an exempt turn); then MessagePack
 --            {seen_epoch stated, channel, claim_ttl_us, holder, worker or '', dp_rank or -1, incarnation or '', commit}, then
 --            MessagePack request id or ''
 -- --
 -- Returns -> record: nothing was due; at most the activity was written
+-- Returns -> '' with flag 8: something is to be decided, and nothing was done
 -- Returns -> now, length, record, {action (0 none, 1 bind, 2 continue, 3 wait), reset reason or '', previous epoch or 0,
 --            new conversation, created, epoch, ordinal, epoch reason, decided, clock behind, replayed, lapsed}; lapsed: a claim that
 --            ran out unconfirmed made way for this bind
@@ -21,10 +23,18 @@ local record_key = KEYS[1]
 local clock_key = KEYS[2]
 local bound_key = KEYS[3]
 
-local flags, granularity, bind_ttl, seen, keep_ms, now = struct.unpack('>BI8I8I8I8I8', ARGV[1])
-if now == 0 then
+local flags, granularity, bind_ttl, seen, keep_ms = struct.unpack('>BI8I8I8I8', ARGV[1])
+local now
+if flags < 16 then
   local time = redis.call('TIME')
   now = (time[1] - 1767225600) * 1000000 + time[2]
+else
+  local stated = struct.unpack('>I8', ARGV[1], 34)
+  flags, now = flags - 16, stated
+end
+local glance = flags >= 8
+if glance then
+  flags = flags - 8
 end
 if now < 0 then
   return redis.error_reply('CLOCK_BEFORE_2026 the clock of the store is set before 2026; set it right, ticks count from then')
@@ -60,6 +70,9 @@ if raw and flags < 2 and #raw > 41 then
       end
     end
   end
+end
+if glance then
+  return ''
 end
 
 -- @include record_unpack

@@ -9,11 +9,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from limpet.keys import Domain
 from limpet.scripts import Script
 
-__all__ = ["FLAG_BIND", "FLAG_DURABLE", "FLAG_LOOK_UP", "Answer", "Call", "Target"]
+__all__ = ["FLAG_BIND", "FLAG_DURABLE", "FLAG_GLANCE", "FLAG_LOOK_UP", "FLAG_NOW", "Answer", "Call", "Target"]
 
 T = TypeVar("T")
 
-FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE = 1, 2, 4
+FLAG_BIND, FLAG_LOOK_UP, FLAG_DURABLE, FLAG_GLANCE, FLAG_NOW = 1, 2, 4, 8, 16
 
 
 class Target(NamedTuple):

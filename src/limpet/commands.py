@@ -17,7 +17,7 @@ import msgspec
 from limpet import scope as scopes
 from limpet.answers import binding_of, read_binding
 from limpet.bind import Bind
-from limpet.calls import FLAG_BIND, FLAG_DURABLE, FLAG_LOOK_UP, Answer, Call, Target
+from limpet.calls import FLAG_BIND, FLAG_DURABLE, FLAG_GLANCE, FLAG_LOOK_UP, FLAG_NOW, Answer, Call, Target
 from limpet.clock import EPOCH_UNIX_S, tick_to_unix_ms
 from limpet.errors import InvalidRequest
 from limpet.keys import Keyspace, digest, keyspace
@@ -135,6 +135,8 @@ class Commands:
             flags |= FLAG_LOOK_UP
         if durable:
             flags |= FLAG_DURABLE
+        if now_us:
+            flags |= FLAG_NOW
         before, after = self._resolve_args(policy, now, exempt, bind, flags, seen_epoch, incarnation, now_us)
         seen = max(seen_epoch, remembered_epoch).to_bytes(8)
         packed = before + seen + after + _pack(request_id)
@@ -179,9 +181,10 @@ class Commands:
         before = _BEFORE_SEEN.pack(flags, self.granularity_us, ttl_us)
         return before, _AFTER_SEEN.pack(keep_ms, now_us, 0 if exempt else idle_us, *days) + tail
 
-    def resolve_template(self, policy: Policy, exempt: bool, bind: Bind | None) -> tuple[bytes, bytes]:
+    def resolve_template(self, policy: Policy, exempt: bool, bind: Bind | None, glance: bool) -> tuple[bytes, bytes]:
         """The argument of a turn that states no epoch, in two parts, for :class:`limpet.quick.QuickPath`."""
-        return self._resolve_args(policy, None, exempt, bind, self._flags(bind), 0, "", 0)
+        flags = self._flags(bind) | (FLAG_GLANCE if glance else 0)
+        return self._resolve_args(policy, None, exempt, bind, flags, 0, "", 0)
 
     def resolve_prefix(self, target: Target) -> tuple[str, bytes]:
         """(the record's key, the RESP bytes of a resolve of this target up to the length of its one argument)."""

@@ -60,15 +60,16 @@ class QuickPath:
             known = self._known[key] = Known(target, *self._commands.resolve_prefix(target))
         return known
 
-    def template(self, policy: Policy, exempt: bool, bind: Bind | None) -> tuple[bytes, bytes] | None:
-        """The last argument before and after the seen epoch, or None where it differs from turn to turn."""
-        name = (policy, exempt, bind)
+    def template(self, policy: Policy, exempt: bool, bind: Bind | None, glance: bool = False) -> tuple[bytes, bytes] | None:
+        """The last argument before and after the seen epoch, or None where it differs from turn to turn. ``glance``: of a turn
+        that decides nothing, whatever is due; so it needs no proposal of a worker, and waits for nobody's claim."""
+        name = (policy, exempt, bind, glance)
         try:
             return self._templates[name]
         except KeyError:
             pass
-        usual = (policy.daily is None or exempt) and (bind is None or (bind.pool is None and not bind.wait_ms))
-        made = self._commands.resolve_template(policy, exempt, bind) if usual else None
+        usual = (policy.daily is None or exempt) and (glance or bind is None or (bind.pool is None and not bind.wait_ms))
+        made = self._commands.resolve_template(policy, exempt, bind, glance) if usual else None
         if len(self._templates) >= TEMPLATES:
             self._templates.clear()
         self._templates[name] = made

@@ -127,14 +127,17 @@ class Resolving(Placing):
         require_durable: bool,
     ) -> Resolution:
         until = self._monotonic() + self._deadline_s
-        if request_id is None and not seen and self._verified and self._registry is None:
-            known = self._quick.known(key)
-            if known is not None and (template := self._quick.template(policy, exempt, bind)) is not None:
-                rid = self._request_id()
-                resolution = await self._resolve_quickly(known, template, session_id, bind, rid, require_durable, until)
-                if resolution is not None:
-                    return resolution
-                request_id = rid  # it may have taken effect: the long way looks it up
+        known = self._quick.known(key) if request_id is None and not seen and self._verified else None
+        if known is not None and bind is not None and (bind.pool is not None or bind.wait_ms or self._registry is not None):
+            resolution = await self._glance(known, policy, exempt, session_id, bind, until)
+            if resolution is not None:
+                return resolution
+        elif known is not None and (template := self._quick.template(policy, exempt, bind)) is not None:
+            rid = self._request_id()
+            resolution = await self._resolve_quickly(known, template, session_id, bind, rid, require_durable, until)
+            if resolution is not None:
+                return resolution
+            request_id = rid  # it may have taken effect: the long way looks it up
         target = self.commands.declared(key)
 
         def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
@@ -190,14 +193,45 @@ class Resolving(Placing):
         read = self._read_quickly(sent, reply, session_id, bind)
         return read if isinstance(read, Resolution) else await self._settle_quickly(sent, read, bind, until, require_durable)
 
-    def _send_quickly(self, known: Known, template: tuple[bytes, bytes], rid: str) -> Sent | None:
+    async def _glance(
+        self, known: Known, policy: Policy, exempt: bool, session_id: str, bind: Bind, until: float
+    ) -> Resolution | None:
+        """The short way of a turn for which a worker would have to be proposed, or a claim be waited for, were its binding not in
+        order. It mostly is, so the store is asked for what is there first. None when something is to be decided, which the store
+        has left undone then."""
+        view = self._registry
+        if bind.pool is not None and (view is None or view.snapshot is None):
+            return None
+        template = self._quick.template(policy, exempt, bind, True)
+        sent = None if template is None else self._send_quickly(known, template, "", glance=True)
+        if sent is None:
+            return None
+        try:
+            reply: bytes = await sent.reply
+        except (LaneLost, ReplyError):
+            return None
+        except StoreUnavailable as error:
+            self.executor.failed(known.record_key, sent.lane)
+            return self._degraded(known.target.key, session_id, error)
+        self.executor.answered("conversation_resolve", until - self._deadline_s, sent.lane)
+        if not reply:
+            return None
+        if reply == known.raw and (same := known.resolution) is not None:
+            same = same if same.session_id == session_id else msgspec.structs.replace(same, session_id=session_id)
+            answer = Answer(same)
+        else:
+            answer = self.commands.read_resolution(reply, known.target, session_id, True)
+            self._keep(known, reply, answer)
+        return self._counted(await self._settle_worker(answer, bind, known.target, until), bind)
+
+    def _send_quickly(self, known: Known, template: tuple[bytes, bytes], rid: str, *, glance: bool = False) -> Sent | None:
         executor = self.executor
         lane = executor.topology.lane(known.record_key, "shared")
         if lane is None or lane.full() or lane.breaker.open:
             return None
         promise = self._promise()
         seen = self._memory.recall(known.target.digest)
-        if promise is not None and not seen:
+        if promise is not None and not seen and not glance:
             return None  # likely to decide something: that travels with its WAIT
         now = executor.time()
         reply = lane.send_packed(self._quick.command(known, template, seen, rid), now + self._deadline_s, now)
@@ -212,12 +246,15 @@ class Resolving(Placing):
                 self._instruments.bind("continue")
             return same if same.session_id == session_id else msgspec.structs.replace(same, session_id=session_id)
         answer = self.commands.read_resolution(reply, known.target, session_id, bind is not None)
-        if reply[0] <= NEWEST:
-            known.raw, known.resolution = reply, answer.result
-        self._note(known.target, answer)  # also what is then refused as not durable: it happened, and its loss must be noticed
+        self._keep(known, reply, answer)
         if sent.promise is not None and answer.decided:
             return answer
         return self._counted(answer, bind)
+
+    def _keep(self, known: Known, reply: bytes, answer: Answer) -> None:
+        if reply[0] <= NEWEST:
+            known.raw, known.resolution = reply, answer.result
+        self._note(known.target, answer)  # also what is then refused as not durable: it happened, and its loss must be noticed
 
     async def _settle_quickly(
         self, sent: Sent, answer: Answer, bind: Bind | None, until: float, require_durable: bool
@@ -248,16 +285,17 @@ class Resolving(Placing):
             Whether it was asked; if not, nothing happened, and :meth:`resolve` is to be called. ``done`` gets the resolution, or
             what is to be awaited for it.
         """
-        if not self._verified or self._registry is not None or self._memo is not None:
+        if not self._verified or (bind is not None and bind.wait_ms):
             return False
-        template = self._quick.template(policy, exempt, bind)
-        if template is None:
-            return False
-        known = self._quick.known(key) or self._quick.learn(key, self.commands.declared(key))
-        rid = self._request_id()
-        began = self._monotonic()
-        sent = self._send_quickly(known, template, rid)
-        if sent is None:  # a decision that a replica is to acknowledge, most often
+        sent: Sent | None = None
+        if self._memo is None and (bind is None or (bind.pool is None and self._registry is None)):
+            template = self._quick.template(policy, exempt, bind)
+            if template is not None:
+                known = self._quick.known(key) or self._quick.learn(key, self.commands.declared(key))
+                rid = self._request_id()
+                began = self._monotonic()
+                sent = self._send_quickly(known, template, rid)
+        if sent is None:  # a decision that a replica is to acknowledge, a worker to be proposed, a daily policy
             done(self.resolve(key, session_id=session_id, policy=policy, exempt=exempt, bind=bind))
             return True
 
