@@ -7,6 +7,7 @@ down nothing is kept; and a hit is an activity, which is written behind within o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -56,7 +57,7 @@ class Memo:
         self.capacity = capacity
         self.up = False
         self._touch = touch
-        self._entries: dict[str, MemoEntry] = {}
+        self._entries: OrderedDict[str, MemoEntry] = OrderedDict()
         self._by_digest: dict[str, str] = {}
         self._touching: set[str] = set()
         self._flights: dict[str, int] = {}

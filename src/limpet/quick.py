@@ -8,8 +8,11 @@ request id.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
+
+import msgspec
 
 from limpet.bind import Bind
 from limpet.calls import Target
@@ -24,17 +27,14 @@ CAPACITY: Final = 16_384
 TEMPLATES: Final = 1024
 
 
-class Known:
+class Known(msgspec.Struct, eq=False, gc=False):
     """A key that was served before: its command so far, and its last unchanged record with what it meant."""
 
-    __slots__ = ("prefix", "raw", "record_key", "resolution", "target")
-
-    def __init__(self, target: Target, record_key: str, prefix: bytes) -> None:
-        self.target = target
-        self.record_key = record_key
-        self.prefix = prefix
-        self.raw: bytes | None = None
-        self.resolution: Resolution | None = None
+    target: Target
+    record_key: str
+    prefix: bytes
+    raw: bytes | None = None
+    resolution: Resolution | None = None
 
 
 class QuickPath:
@@ -44,7 +44,7 @@ class QuickPath:
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._known: dict[str, Known] = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
         self._templates: dict[Hashable, tuple[bytes, bytes] | None] = {}
 
     def known(self, key: str) -> Known | None:
@@ -56,7 +56,7 @@ class QuickPath:
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= CAPACITY:
-                del self._known[next(iter(self._known))]
+                self._known.popitem(last=False)
             known = self._known[key] = Known(target, *self._commands.resolve_prefix(target))
         return known
 

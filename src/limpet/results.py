@@ -9,12 +9,13 @@ from typing import Literal
 
 import msgspec
 
+# gc=False: they hold texts, numbers and each other without cycles, and a replica keeps tens of thousands of them.
 __all__ = ["Advanced", "Binding", "Forgotten", "Reset", "Resolution", "Suspended"]
 
 Action = Literal["bind", "continue", "wait"]
 
 
-class Reset(msgspec.Struct, frozen=True):
+class Reset(msgspec.Struct, frozen=True, gc=False):
     """A replacement that this very call made. ``new_conversation`` is False only for ``rollback``: the bucket changed,
     the transcript did not."""
 
@@ -24,7 +25,7 @@ class Reset(msgspec.Struct, frozen=True):
     new_conversation: bool
 
 
-class Binding(msgspec.Struct, frozen=True):
+class Binding(msgspec.Struct, frozen=True, gc=False):
     """What one epoch of a conversation is bound to.
 
     ``action`` tells the caller what to do: ``bind`` (you hold the claim: dispatch with the bind marker, then confirm),
@@ -46,7 +47,7 @@ class Binding(msgspec.Struct, frozen=True):
     durable: bool | None = None
 
 
-class Resolution(msgspec.Struct, frozen=True):
+class Resolution(msgspec.Struct, frozen=True, gc=False):
     """Where a turn belongs. ``source`` is ``declared`` (the key's scope) or ``physical`` (the session id's).
 
     ``degraded`` means that the store did not answer in time, so the scope is the physical one (G7); then ``epoch`` is None.

@@ -62,7 +62,7 @@ async def test_the_usual_turn(client: Limpet, bind: dict[str, object]) -> None:
 
 
 async def test_what_is_to_be_decided(client: Limpet) -> None:
-    """After a release the next turn binds, with a worker of the pool; after an advance too; after a suspend it is told the reset."""
+    """After a release the next turn binds, with a worker of the pool; after an advance too; after a suspend a reset is told."""
     first = await client.resolve("k", session_id="s", bind=POOL | {"commit": True})
     await client.release("k", fence=first.binding.fence)
     second = await client.resolve("k", session_id="s", bind=POOL | {"commit": True})
