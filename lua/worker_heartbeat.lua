@@ -5,10 +5,11 @@
 -- ARGV[1] -> struct '>I8': now_us (0 but in tests); then MessagePack {worker, incarnation or '' (not checked)}
 -- --
 -- Returns -> now, MessagePack {pool, address, capacity, incarnation, labels, ttl_us, draining, since, heartbeat}
--- Errors -> UNKNOWN_WORKER, OTHER_INCARNATION, CLOCK_BEFORE_2026
+-- Errors -> UNKNOWN_WORKER, OTHER_INCARNATION, CORRUPT, CLOCK_BEFORE_2026
 -- Complexity -> O(1), 3 redis.calls (TIME, HGET, HSET).
 local workers_key = KEYS[1]
 -- @include read_time
+-- @include worker_unpack
 local override = struct.unpack('>I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
 local worker, incarnation = args[1], args[2]
@@ -21,7 +22,10 @@ local stored = redis.call('HGET', workers_key, worker)
 if not stored then
   return redis.error_reply('UNKNOWN_WORKER no worker of that name is registered; register it')
 end
-local state = cmsgpack.unpack(stored)
+local state = worker_unpack(stored)
+if not state then
+  return redis.error_reply('CORRUPT the entry of that worker cannot be decoded; register it anew, or remove it')
+end
 if incarnation ~= '' and state[4] ~= incarnation then
   return redis.error_reply('OTHER_INCARNATION the worker has been registered anew under another incarnation; this one is over')
 end

@@ -14,6 +14,7 @@
 -- Complexity -> O(1), at most 5 redis.calls (TIME, HGET, HLEN, HSET, PUBLISH).
 local workers_key = KEYS[1]
 -- @include read_time
+-- @include worker_unpack
 local override = struct.unpack('>I8', ARGV[1])
 local args = cmsgpack.unpack(string.sub(ARGV[1], 9))
 local worker, incarnation, channel, most, on_behalf = args[1], args[5], args[8], args[9], args[10]
@@ -23,8 +24,8 @@ if early then
 end
 
 local stored = redis.call('HGET', workers_key, worker)
-local old = stored and cmsgpack.unpack(stored)
-if not old and redis.call('HLEN', workers_key) >= most then
+local old = worker_unpack(stored) -- a damaged one is replaced as if it had not been there
+if not stored and redis.call('HLEN', workers_key) >= most then
   return redis.error_reply('TOO_MANY_WORKERS the namespace has as many workers as it may; remove those that are gone')
 end
 local same = old and old[4] == incarnation

@@ -48,7 +48,7 @@ _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _OTHER: Final = "other"
 _LEVELS: Final = {"ok": 0, "warn": 1, "fail": 2}
-WORKER_STATES: Final = ("live", "draining", "gone")
+WORKER_STATES: Final = ("live", "draining", "gone", "damaged")
 
 Inc = Callable[[], None]
 Observe = Callable[[float], None]

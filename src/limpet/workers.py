@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from limpet.clock import tick_to_unix_ms
-from limpet.errors import StoreCorrupt
 from limpet.results import Binding
 
 __all__ = ["HEARTBEAT_TTL_MS", "MAX_WORKERS", "Snapshot", "Worker", "read_list", "read_worker"]
@@ -21,7 +20,8 @@ class Worker(msgspec.Struct, frozen=True):
     """A registered worker. ``state``: ``live``, ``draining``, or ``gone`` (its heartbeat is older than its ttl; a ``ttl_ms`` of
     0 is a static worker's, which is never gone by itself). ``since_ms``: Unix time at which this incarnation came. ``bindings``:
     live claims and bindings, as last counted; None where nobody has counted. ``draining_for_ms``: since when it is
-    drained, None when it is not."""
+    drained, None when it is not. ``damaged``: its entry in the store cannot be decoded, so nothing else is known of it; it is
+    proposed to nobody and keeps what is bound to it, until it is registered anew or removed."""
 
     worker: str
     pool: str
@@ -30,7 +30,7 @@ class Worker(msgspec.Struct, frozen=True):
     incarnation: str
     labels: dict[str, str]
     ttl_ms: int
-    state: Literal["live", "draining", "gone"]
+    state: Literal["live", "draining", "gone", "damaged"]
     since_ms: int
     heartbeat_age_ms: int
     bindings: int | None = None
@@ -62,7 +62,7 @@ def read_worker(worker: str, reply: bytes) -> Worker:
 def read_list(reply: list[Any]) -> Snapshot:
     """The reply of worker_list."""
     (now,) = _tick.unpack(reply[0])
-    names = [name.decode() for name in reply[1::2]]
+    names = [name.decode(errors="backslashreplace") for name in reply[1::2]]
     return Snapshot(now, {name: _worker(name, raw, now) for name, raw in zip(names, reply[2::2], strict=True)})
 
 
@@ -71,9 +71,7 @@ def _worker(name: str, raw: bytes, now: int) -> Worker:
         # An empty Lua table has no way to say that it is a map.
         state = _state.decode(raw.replace(b"\x90", b"\x80", 1) if _empty_labels(raw) else raw)
     except (msgspec.MsgspecError, TypeError, IndexError, UnicodeDecodeError):
-        raise StoreCorrupt(
-            f"The entry of worker {name!r} cannot be decoded; remove that worker, then register it again."
-        ) from None
+        return Worker(name, "", "", 0.0, "", {}, 0, "damaged", 0, 0)
     age = max(0, now - state.heartbeat)
     gone = state.ttl_us > 0 and age > state.ttl_us
     return Worker(
@@ -122,6 +120,8 @@ class Snapshot:
         worker = self.workers.get(binding.worker)
         if worker is None:
             return "gone" if pool is not None else None
+        if worker.state == "damaged":
+            return None  # nothing is known of it, so nothing against it
         if worker.state != "live":
             return worker.state
         if binding.incarnation is not None and worker.incarnation and binding.incarnation != worker.incarnation:

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.errors import StoreCorrupt
 from limpet.results import Binding
 from limpet.workers import Snapshot, Worker, read_list, read_worker
 
@@ -76,9 +75,9 @@ def test_states(raw: bytes, wanted: str, draining_for_ms: int | None) -> None:
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff", b"\xc0", b"\x91\x01", b"\x99" + b"\xc0" * 9, state()[:-3], b"\xd9\x01\xff"])
 def test_a_damaged_entry_is_told_as_such(damaged: bytes) -> None:
-    """An entry that we did not write is named, with what to do; it is no error of ours."""
+    """An entry that we did not write is a worker of which nothing else is known, and hides no other."""
     now = NOW.to_bytes(8)
-    with pytest.raises(StoreCorrupt, match="worker 'w1' cannot be decoded; remove that worker"):
-        read_list([now, b"w1", damaged])
-    with pytest.raises(StoreCorrupt, match="worker 'w1' cannot be decoded"):
-        read_worker("w1", b"\xcf" + now + damaged)
+    snapshot = read_list([now, b"w1", damaged, b"w2", state(), b"\xff", damaged])
+    assert {name: each.state for name, each in snapshot.workers.items()} == {"w1": "damaged", "w2": "live", "\\xff": "damaged"}
+    assert list(snapshot.pools.values()) == [{"w2": 2.0}]
+    assert read_worker("w1", b"\xcf" + now + damaged).state == "damaged"

@@ -18,7 +18,7 @@ from limpet.validate import check_text
 __all__ = ["Drain", "WorkerList", "drain", "service", "undrain", "workers"]
 
 POLL_S: Final = 0.3
-STYLES: Final = {"live": "green", "draining": "yellow", "gone": "red"}
+STYLES: Final = {"live": "green", "draining": "yellow", "gone": "red", "damaged": "bold red"}
 
 
 class Drain(msgspec.Struct, frozen=True):

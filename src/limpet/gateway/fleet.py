@@ -64,7 +64,7 @@ class Fleet:
 
     def _own(self, upstream: Upstream, known: Worker | None) -> Worker:
         """An upstream of the configuration. That nobody beats for it means that no gateway was there, not that it is gone."""
-        if known is None:
+        if known is None or known.state == "damaged":
             return Worker(upstream.worker, self._pool, upstream.name, upstream.capacity, "", {}, HEARTBEAT_TTL_MS, "live", 0, 0)
         if known.state == "gone":
             known = msgspec.structs.replace(known, state="live" if known.draining_for_ms is None else "draining")

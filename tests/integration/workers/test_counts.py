@@ -13,12 +13,14 @@ import pytest
 import redis
 
 from limpet import Limpet
+from limpet.errors import StoreCorrupt
 from limpet.registry import Registry
 from tests.support.servers import Server
 
 CLAIMERS = """
 import asyncio, sys
 from limpet import Limpet
+from limpet.errors import StoreCorrupt
 async def main():
     async with Limpet.connect(sys.argv[1], partitions=16, deadline_ms=2000) as client:
         await asyncio.gather(*(client.resolve(f"{sys.argv[2]}-{n}", session_id="s", bind={"pool": "p", "claim_ttl_ms": 1500})
@@ -169,6 +171,30 @@ async def test_racing_replicas_rebind_once(store_url: str, wait_for: Any, replic
     finally:
         for client in clients:
             await client.close()
+
+
+async def test_a_damaged_worker_hides_no_other(store_url: str) -> None:
+    """It is listed as such, keeps what is bound to it, is proposed to nobody, can be removed, and comes back by registering."""
+    async with Limpet.connect(store_url, partitions=16) as client:
+        for name in ("w0", "w1"):
+            await client.register(name, pool="p", incarnation="1", ttl_ms=0)
+        kept = (await client.resolve("kept", session_id="s", bind={"worker": "w0", "pool": "p", "commit": True})).binding
+        with redis.Redis.from_url(store_url) as plain:
+            plain.hset("limpet:{default}:workers", "w0", b"\x91\x01")
+        assert {each.worker: each.state for each in await client.workers()} == {"w0": "damaged", "w1": "live"}
+        await client._workers_view()._refresh()
+        turn = await client.resolve("kept", session_id="s", bind={"pool": "p"})
+        assert (turn.binding.action, turn.binding.worker, turn.binding.fence) == ("continue", "w0", kept.fence)
+        new = [(await client.resolve(f"n{n}", session_id="s", bind={"pool": "p", "commit": True})).binding for n in range(8)]
+        assert {each.worker for each in new} == {"w1"}
+        for call in (client.heartbeat("w0"), client.undrain("w0"), client.mark_draining("w0")):
+            with pytest.raises(StoreCorrupt, match="register it anew, or remove it"):
+                await call
+        assert (await client.remove_worker("w0")).state == "damaged"
+        assert [each.worker for each in await client.workers()] == ["w1"]
+        with redis.Redis.from_url(store_url) as plain:
+            plain.hset("limpet:{default}:workers", "w0", b"")
+        assert (await client.register("w0", pool="p", incarnation="2", ttl_ms=0)).state == "live"
 
 
 async def test_a_damaged_member_does_not_hide_the_others(store_url: str) -> None:

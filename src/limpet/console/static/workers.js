@@ -3,7 +3,7 @@ import { get, name, ask, post } from "./api.js";
 import { confirm } from "./dialog.js";
 import { $, count, el, say, span } from "./dom.js";
 
-const STATES = { live: "Live", draining: "Draining", gone: "Gone" };
+const STATES = { live: "Live", draining: "Draining", gone: "Gone", damaged: "Damaged" };
 let shown = "";
 
 function drainCell(worker) {
@@ -37,8 +37,8 @@ function actions(worker, refresh) {
   if (worker.state === "draining" || worker.drain) {
     if (worker.drain && !worker.drain.running && !worker.drain.may_stop) buttons.push(button("Continue", drain, "drain"));
     buttons.push(button("Undrain", undrain, "undrain"));
-  } else buttons.push(button("Drain", drain, "drain"));
-  if (worker.state === "gone") buttons.push(button("Remove", remove, "remove"));
+  } else if (worker.state !== "damaged") buttons.push(button("Drain", drain, "drain"));
+  if (worker.state === "gone" || worker.state === "damaged") buttons.push(button("Remove", remove, "remove"));
   return el("div", { class: "row tight end" }, ...buttons);
 }
 
