@@ -14,7 +14,7 @@ from limpet.errors import InvalidRequest, StoreUnavailable, UnknownWorker
 from limpet.maintenance import Drained
 from limpet.plumbing import Plumbing
 from limpet.validate import check_int, check_text
-from limpet.workers import HEARTBEAT_TTL_MS, Worker
+from limpet.workers import HEARTBEAT_TTL_MS, MAX_CAPACITY, MIN_CAPACITY, Worker
 
 __all__ = ["SETTLE_S", "WorkerCalls"]
 
@@ -52,8 +52,8 @@ class WorkerCalls(Plumbing):
         for name, text in (("address", address), ("incarnation", incarnation)):
             if text:
                 check_text(text, name)
-        if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not 0 < capacity <= 1_000_000:
-            raise InvalidRequest("capacity must be a number above 0 and up to 1,000,000.", field="capacity")
+        if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not MIN_CAPACITY <= capacity <= MAX_CAPACITY:
+            raise InvalidRequest(f"capacity must be a number from {MIN_CAPACITY} to {MAX_CAPACITY:,}.", field="capacity")
         if ttl_ms:
             check_int(ttl_ms, "ttl_ms", 100, MAX_CLAIM_TTL_MS)
         marks = dict(labels or {})

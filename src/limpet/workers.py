@@ -10,10 +10,13 @@ import msgspec
 from limpet.clock import tick_to_unix_ms
 from limpet.results import Binding
 
-__all__ = ["HEARTBEAT_TTL_MS", "MAX_WORKERS", "Snapshot", "Worker", "read_list", "read_worker"]
+__all__ = ["HEARTBEAT_TTL_MS", "MAX_CAPACITY", "MAX_WORKERS", "MIN_CAPACITY", "Snapshot", "Worker", "read_list", "read_worker"]
 
 HEARTBEAT_TTL_MS: Final = 15_000
 MAX_WORKERS: Final = 10_000
+MIN_CAPACITY: Final = 0.001
+MAX_CAPACITY: Final = 1_000_000
+"""Beyond these a share of the load means nothing, and much beyond them floating point does not either."""
 
 
 class Worker(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from limpet.gateway.client_side import ClientSide
 from limpet.gateway.control import enter
 from limpet.gateway.exchange import Exchange, Shared
 from limpet.gateway.heads import drop_key, forwarded
-from limpet.gateway.problems import HeadTooLarge
+from limpet.gateway.problems import HeadTooLarge, NoWebSocket
 from limpet.gateway.through import pass_through
 from limpet.service import problems
 from limpet.service.auth import Guard
@@ -61,7 +61,7 @@ class Gateway:
         if own is not None:
             await own(scope, receive, send)
             return
-        route = _ROUTES.get(scope["path"], _OTHER) if scope["method"] == "POST" else _OTHER
+        route = _route(scope["path"]) if scope["method"] == "POST" else _OTHER
         client = ClientSide(receive, send)
         measures = self._shared.measures
         measures.begin()
@@ -87,6 +87,8 @@ class Gateway:
             return
         if scope["method"] in ("CONNECT", "TRACE"):
             raise MethodNotAllowed(f"The gateway does not take {scope['method']}.", allow="GET, HEAD, POST, PUT, PATCH, DELETE")
+        if headers.get(b"upgrade", b"").strip().lower() == b"websocket":
+            raise NoWebSocket("The gateway passes no WebSocket on; connect to the upstream itself for this path.")
         entry = self._clients.enter(enter(self._guard, headers))
         entry.active += 1  # so that its client is not closed under us
         self._shared.members.join(entry.namespace)
@@ -204,6 +206,14 @@ class Gateway:
             await send(message)
 
         return forward
+
+
+def _route(path: str) -> str:
+    """What a POST is, also where an upstream may read its path as one of a turn's: ``//v1/completions``, ``/v1/completions/``."""
+    known = _ROUTES.get(path)
+    if known is None:
+        known = _ROUTES.get("/" + "/".join(filter(None, path.lower().split("/"))), _OTHER)
+    return known
 
 
 def _target(scope: Scope) -> str:

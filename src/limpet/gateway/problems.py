@@ -16,6 +16,7 @@ __all__ = [
     "HeadTooLarge",
     "Headers",
     "NoUpstream",
+    "NoWebSocket",
     "UpstreamTimeout",
     "document",
     "error_event",
@@ -30,6 +31,14 @@ class HeadTooLarge(HttpError):
 
     code = "head_too_large"
     status = 431
+
+
+class NoWebSocket(HttpError):
+    """The gateway passes no WebSocket on."""
+
+    code = "no_websocket"
+    status = 501
+    headers = ((b"connection", b"close"),)
 
 
 class NoUpstream(HttpError):
@@ -62,7 +71,7 @@ class UpstreamTimeout(HttpError):
     status = 504
 
 
-_ALL: Final = (HeadTooLarge, NoUpstream, AllDrained, BadGateway, UpstreamTimeout)
+_ALL: Final = (HeadTooLarge, NoWebSocket, NoUpstream, AllDrained, BadGateway, UpstreamTimeout)
 CODES: Final = {cls.code: (cls.__doc__ or "").strip() for cls in _ALL}
 
 

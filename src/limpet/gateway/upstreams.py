@@ -12,10 +12,10 @@ from limpet.errors import InvalidRequest
 from limpet.keys import digest
 from limpet.placement import choose
 from limpet.validate import check_text
+from limpet.workers import MAX_CAPACITY, MIN_CAPACITY
 
-__all__ = ["MAX_CAPACITY", "Upstream", "Upstreams", "of_worker", "parse_upstream", "preferred"]
+__all__ = ["Upstream", "Upstreams", "of_worker", "parse_upstream", "preferred"]
 
-MAX_CAPACITY: Final = 1_000_000
 """As the registry has it."""
 _CAPACITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -69,9 +69,9 @@ def parse_upstream(text: str, worker: str | None = None) -> Upstream:
     capacity = 1.0
     if option:
         capacity = float(value) if _CAPACITY.fullmatch(value) and len(value) <= 20 else 0.0
-        if not 0 < capacity <= MAX_CAPACITY:
+        if not MIN_CAPACITY <= capacity <= MAX_CAPACITY:
             raise InvalidRequest(
-                f"An upstream's capacity must be a number above 0 and up to {MAX_CAPACITY:,}.", field="upstreams"
+                f"An upstream's capacity must be a number from {MIN_CAPACITY} to {MAX_CAPACITY:,}.", field="upstreams"
             )
     shown = f"[{host}]" if ":" in host else host
     base = f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")

@@ -17,11 +17,14 @@ __all__ = [
     "HttpError",
     "Internal",
     "MalformedBody",
+    "MalformedRequest",
     "MethodNotAllowed",
     "NotFound",
     "PayloadTooLarge",
     "Problem",
+    "TooManyConnections",
     "TooManyNamespaces",
+    "TooSlow",
     "Unauthorized",
     "UnsupportedMediaType",
     "encode",
@@ -45,6 +48,28 @@ class MalformedBody(HttpError):
 
     code = "malformed_body"
     status = 400
+
+
+class MalformedRequest(HttpError):
+    """No HTTP, or a head beyond what is taken. The connection is closed."""
+
+    code = "malformed_request"
+    status = 400
+
+
+class TooSlow(HttpError):
+    """A request that did not come within its time. The connection is closed."""
+
+    code = "too_slow"
+    status = 408
+
+
+class TooManyConnections(HttpError):
+    """The process has as many connections as it may. The connection is closed."""
+
+    code = "too_many_connections"
+    status = 503
+    headers = ((b"retry-after", b"1"),)
 
 
 class Unauthorized(HttpError):
@@ -134,6 +159,9 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 CODES: Final[dict[str, str]] = {
     "invalid_request": "Something in the request is wrong; nothing was written. `field` says what.",
     "malformed_body": "The body is no JSON (or MessagePack) at all; nothing was written.",
+    "malformed_request": "That was no HTTP, or its head was too large; nothing was written, and the connection is closed.",
+    "too_slow": "The request did not come within `LIMPET_HEAD_TIMEOUT_S` or `LIMPET_BODY_TIMEOUT_S`; the connection is closed.",
+    "too_many_connections": "The process has as many connections as `LIMPET_MAX_CONNECTIONS` allows; try another replica.",
     "implausible_epoch": "The epoch lies more than 60 s ahead of the store's clock; nothing was written.",
     "unauthorized": "No bearer token, or none that is known.",
     "forbidden": "The token lacks the right, or belongs to another namespace.",

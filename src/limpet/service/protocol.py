@@ -11,10 +11,12 @@ compares by it.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from limpet.service import problems
 from limpet.service.events import ABORT
 from limpet.settings import Settings
 
@@ -25,13 +27,16 @@ MIN_BODY_BYTES_PER_S: Final = 512
 """A body that comes slower than this over ``LIMPET_BODY_TIMEOUT_S`` is given up."""
 
 
-def _closing(status: bytes, text: bytes, more: bytes = b"") -> bytes:
-    head = b"HTTP/1.1 " + status + b"\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(text)
-    return head + more + b"connection: close\r\n\r\n" + text
+def _closing(error: problems.HttpError) -> bytes:
+    """A whole answer, for where there is no request to answer by the usual way."""
+    body = problems.encode(problems.problem_of(error))
+    head = b"HTTP/1.1 %d %b\r\n" % (error.status, HTTPStatus(error.status).phrase.encode())
+    fields = ((b"content-type", problems.CONTENT_TYPE), (b"content-length", b"%d" % len(body)), *error.headers)
+    return head + b"".join(b"%b: %b\r\n" % field for field in fields) + b"connection: close\r\n\r\n" + body
 
 
-_BUSY: Final = _closing(b"503 Service Unavailable", b"This process has as many connections as it may.\n", b"retry-after: 1\r\n")
-_SLOW: Final = _closing(b"408 Request Timeout", b"The request came too slowly.\n")
+_BUSY: Final = _closing(problems.TooManyConnections("This process has as many connections as it may."))
+_SLOW: Final = _closing(problems.TooSlow("The request came too slowly."))
 
 
 class Limits(NamedTuple):
@@ -112,6 +117,13 @@ class Protocol(HttpToolsProtocol):
         self._untime()
         self._in_body = self._message = False
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(_closing(problems.MalformedRequest(msg)))
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade is not taken, as RFC 9110 (section 7.8) has it; there is nothing to install."""
 
     def _size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

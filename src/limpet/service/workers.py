@@ -20,7 +20,7 @@ from limpet.service.counts import Counts
 from limpet.service.drains import Drain, Drains
 from limpet.service.media import JSON, MSGPACK, Decode, Media
 from limpet.service.problems import NotFound
-from limpet.workers import HEARTBEAT_TTL_MS, Worker
+from limpet.workers import HEARTBEAT_TTL_MS, MAX_CAPACITY, MIN_CAPACITY, Worker
 
 __all__ = ["PATH", "HeartbeatRequest", "RegisterRequest", "WorkerList", "WorkerView", "Workers"]
 
@@ -33,7 +33,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     pool: Annotated[str, Meta(min_length=1, max_length=256)]
     address: Annotated[str, Meta(max_length=256)] = ""
-    capacity: Annotated[float, Meta(gt=0, le=1_000_000, description="any unit; workers share in proportion")] = 1.0
+    capacity: Annotated[float, Meta(ge=MIN_CAPACITY, le=MAX_CAPACITY, description="any unit; workers share in proportion")] = 1.0
     incarnation: Annotated[str, Meta(max_length=256, description="says which life of the worker this is")] = ""
     labels: Annotated[dict[str, str], Meta(max_length=32)] = {}
     ttl_ms: Annotated[int, Meta(ge=0, le=3_600_000, description="of a heartbeat; 0: never gone")] = HEARTBEAT_TTL_MS

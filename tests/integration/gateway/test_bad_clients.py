@@ -173,6 +173,34 @@ async def test_dot_segments_and_methods(gateway: Start, upstreams: Any) -> None:
     assert up.requests == []
 
 
+ALIKE = [
+    b"//v1/chat/completions", b"/v1//chat/completions", b"/v1/chat/completions/", b"/v1/chat/completions//?a=1",
+    b"/V1/Chat/Completions", b"/v1/chat/completion%73", b"/v1/chat%2Fcompletions", b"/%76%31/chat/completions",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ALIKE)
+async def test_no_turn_passes_unstamped(gateway: Start, upstreams: Any, path: bytes) -> None:
+    """However a path is spelled that an upstream may take for a turn's: it goes there as it is, and stamped."""
+    (up,) = await upstreams()
+    gate = await gateway(up)
+    await raw(gate, post(b"x-limpet-key: k", b"content-length: 27", b"connection: close", path=path))
+    (request,) = up.requests
+    assert request.json["prompt_cache_key"]
+    assert "x-limpet-key" not in request.headers
+
+
+async def test_no_websockets(gateway: Start, upstreams: Any) -> None:
+    """A handshake is refused with what to do; nothing reaches the upstream, which would answer another protocol."""
+    (up,) = await upstreams()
+    gate = await gateway(up)
+    shake = b"upgrade: WebSocket\r\nsec-websocket-key: eHh4eHh4eHh4eHh4eHh4eA==\r\nsec-websocket-version: 13\r\n"
+    got = await raw(gate, b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n" + shake + b"\r\n")
+    assert got.startswith(b"HTTP/1.1 501")
+    assert b'"code":"no_websocket"' in got
+    assert up.requests == []
+
+
 @pytest.mark.parametrize("split", [False, True])
 async def test_trailers_go_no_further(gateway: Start, upstreams: Any, split: bool) -> None:
     """A proxy in front guards headers, not trailers: they are never taken for headers, here or upstream."""

@@ -23,7 +23,7 @@ SCHEMA = schemathesis.openapi.from_dict(document(), config=SchemathesisConfig())
 
 
 def judge(answer: Any, what: str) -> None:
-    """No fault of ours; what went wrong is a problem document with a known code, or the server refused the bytes."""
+    """No fault of ours; what went wrong is a problem document with a known code."""
     assert answer.status_code < 500 or answer.status_code == 503, (what, answer.status_code, answer.text[:300])
     kinds = answer.headers.get("content-type")
     kind = kinds[0] if isinstance(kinds, list) else kinds
@@ -33,9 +33,7 @@ def judge(answer: Any, what: str) -> None:
         assert problem["code"] != "internal", what
         assert problem["status"] == answer.status_code
     elif answer.status_code >= 400:
-        assert answer.text.strip() in ("Invalid HTTP request received.", "Request line and headers are too large.") or (
-            "checks" in answer.text
-        ), (what, answer.text[:300])
+        assert "checks" in answer.text, (what, answer.text[:300])
 
 
 def fuzz(url: str, path: str, method: str, examples: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +59,18 @@ def trickle(client: socket.socket, data: bytes, every_s: float) -> bytes:
     raise AssertionError("all was taken")
 
 
+def problem(answer: bytes) -> tuple[int, str]:
+    """Status and code of an answer that is a problem document, and the last one on its connection."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    told = json.loads(body)
+    assert fields["content-type"] == "application/problem+json"
+    assert (fields["connection"], int(fields["content-length"])) == ("close", len(body))
+    assert told["status"] == int(answer[9:12])
+    assert told["detail"]
+    return told["status"], told["code"]
+
+
 @pytest.mark.parametrize(
     ("first", "slowly", "status"),
     [
@@ -75,7 +88,17 @@ def test_slow_clients_are_let_go(strict: Any, first: bytes, slowly: bytes, statu
         start = time.monotonic()
         got = trickle(client, slowly, 0.05)
         assert time.monotonic() - start < 6
-    assert got[9:12] == status
+    assert problem(got) == (int(status), "too_slow")
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET\r\n\r\n", HEAD + b"x: " + b"x" * 70_000 + b"\r\n\r\n"]
+)
+def test_what_is_no_request(service: Any, data: bytes) -> None:
+    """TLS to a plain port, no HTTP, a head without end: 400, said in the way of all other refusals."""
+    with connect(service) as client:
+        client.sendall(data)
+        assert problem(rest(client)) == (400, "malformed_request")
 
 
 def test_a_silent_connection_is_closed(strict: Any) -> None:
@@ -109,7 +132,7 @@ def test_connections_are_bounded(strict: Any) -> None:
         assert http.get("/livez").status_code == 200
         held = [connect(strict) for _ in range(7)]
         with connect(strict) as one_more:
-            assert rest(one_more).startswith(b"HTTP/1.1 503")
+            assert problem(rest(one_more)) == (503, "too_many_connections")
         assert http.get("/livez").status_code == 200
         for client in held:
             rest(client)
