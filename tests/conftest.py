@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -18,6 +20,19 @@ _names = itertools.count()
 # On a busy machine an example may take long for reasons that are none of its own.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where Python is told to keep no bytecode, as in many containers, it compiles all that a process imports each time: 1.5 s
+    for each of the hundreds that tests start. They keep theirs in pytest's cache (or a folder of the run) instead."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and not hasattr(config, "workerinput"):
+        cache = getattr(config, "cache", None)
+        if cache is None:
+            made = tempfile.TemporaryDirectory(prefix="limpet-bytecode-", ignore_cleanup_errors=True)
+            config.add_cleanup(made.cleanup)
+            os.environ["PYTHONPYCACHEPREFIX"] = made.name
+        else:
+            os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("bytecode"))
 
 
 @pytest.fixture(autouse=True)

@@ -108,7 +108,7 @@ async def test_a_replica_that_starts_without_a_store(fresh_server, wait_for) -> 
 
 async def test_scripts_flushed_in_use(store_url: str) -> None:
     """SCRIPT FLUSH between and amid turns: all goes on."""
-    async with Limpet.connect(store_url) as client:
+    async with Limpet.connect(store_url, deadline_ms=2000) as client:
         with redis.Redis.from_url(store_url) as store:
             for _ in range(5):
                 store.script_flush()
