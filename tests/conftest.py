@@ -35,6 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("bytecode"))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two per core: half of a test's time it waits, for a failover, a ttl, a process to come up."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.fixture(autouse=True)
 def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that names no deadline has one of two seconds: the product's 250 ms degrades turns where two cores run four
