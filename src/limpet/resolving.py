@@ -42,6 +42,8 @@ class Sent(NamedTuple):
 class Resolving(Placing):
     """Resolves turns: declared or physical, memoised, waiting, degraded."""
 
+    _checked_bind: Bind | None = None
+
     # -- the turn ------------------------------------------------------------------------------------------------------
 
     async def resolve(
@@ -83,11 +85,13 @@ class Resolving(Placing):
         if kind not in KINDS:
             raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}.", field="kind")
         chosen = NONE if policy is None else Policy.parse(policy)
-        binding = None if bind is None else Bind.parse(bind)
+        binding = self._checked_bind
+        if bind is not binding:  # most callers give one bind in all their turns
+            binding = self._checked_bind = Bind.parse(bind)
         seen = 0 if seen_epoch is None else check_epoch(seen_epoch, "seen_epoch")
         if request_id is not None:
             check_request_id(request_id)
-        if key is not None:
+        if key is not None and key is not session_id:
             check_text(key, "key")
         if parent_key is not None:
             check_text(parent_key, "parent_key")

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-import uvloop
 
 from limpet.bench.alternate import alternate
+from limpet.bench.gateway_trip import PATH
 from limpet.bench.http_load import Load, Loaded
-from limpet.bench.model import SILENT, Report, Row, Sample, Tell, figure, machine, percentile, rows_of
+from limpet.bench.model import SILENT, Report, Row, Sample, Tell, figure, machine, rows_of
 from limpet.bench.place import Place, place, version
 from limpet.bench.processes import command, gather, listening
-from limpet.bind import Bind
-from limpet.coordinator import Limpet
 
 __all__ = ["run"]
 
 CONVERSATIONS: Final = 200
 CONNECTIONS: Final = (1, 32)
 DIRECT, PASSED, TURN, MEMO = "direct", "pass-through", "turn", "turn, memo on"
-STORE: Final = "one resolve from a process"
+TRIP: Final = "pass-through after a GET"
+"""The unit: :mod:`limpet.bench.gateway_trip`."""
 BODY: Final = msgspec.json.encode(
     {"model": "mock", "messages": [{"role": "user", "content": "a question of some length, " * 40}], "temperature": 0.2}
 ).decode()
 HEADERS: Final = {"content-type": "application/json"}
-PAUSE_S: Final = 0.001
-"""Before each store round trip that is measured: a gateway has waited for an upstream, too, and has to be woken up. In a loop
-that never rests a round trip takes a third of that."""
-MOST_TRIPS: Final = 1000
 KEYED: Final = HEADERS | {"x-limpet-key": "conversation %d"}
 
 
@@ -51,9 +44,11 @@ def run(
     with place(url) as where, contextlib.ExitStack() as stack:
         upstream = stack.enter_context(listening("-m", "limpet.bench.upstream"))
         plain, memo = (stack.enter_context(_gateway(where, upstream, memo_ms)) for memo_ms in (0, 1000))
+        asking = stack.enter_context(_gateway(where, upstream, 0, "-m", "limpet.bench.gateway_trip"))
         ways: dict[str, tuple[str, str, dict[str, str]]] = {
             DIRECT: (upstream, "/v1/chat/completions", HEADERS),
-            PASSED: (plain, "/v1/passed/through", HEADERS),
+            PASSED: (plain, PATH, HEADERS),
+            TRIP: (asking, PATH, HEADERS),
             TURN: (plain, "/v1/chat/completions", KEYED),
             MEMO: (memo, "/v1/chat/completions", KEYED),
         }
@@ -61,21 +56,11 @@ def run(
             _load((server, "/v1/chat/completions", KEYED), 1, 2 * CONVERSATIONS)
         for many in connections:
             cases = {name: _way(way, many, requests) for name, way in ways.items()}
-            if many == 1:
-                cases[STORE] = lambda: uvloop.run(_store(where, requests))
             found = alternate(cases, rounds, tell, f"{many} connections")
-            trips = found.pop(STORE, None)
-            more = {name: _over(found[name], found[PASSED]) for name in (TURN, MEMO)}
+            more = {name: _over(found[name], found[PASSED]) for name in (TRIP, TURN, MEMO)}
             rows += rows_of(found, baseline=PASSED, unit="/s", load=many, more=more)
-            if trips is not None:
-                rows += rows_of({STORE: trips}, baseline=None, unit="/s", group="the store", load=many)
-                added = [
-                    statistics.median(
-                        ((turn.p50_us or 0) - (passed.p50_us or 0)) / (trip.p50_us or 1)
-                        for turn, passed, trip in zip(found[name], found[PASSED], trips, strict=True)
-                    )
-                    for name in (TURN, MEMO)
-                ]
+            if many == 1:
+                added = [more[name]["p50 added us"] / max(more[TRIP]["p50 added us"], 1e-3) for name in (TURN, MEMO)]
         figures = [
             figure(f"gateway: p50 added over a pass-through, in store round trips ({name})", value, 1.5, 1.1, "low")
             for name, value in zip(("memo off", "memo on"), added, strict=False)
@@ -86,16 +71,16 @@ def run(
             rows=rows,
             figures=figures,
             notes=[
-                "A store round trip: the median of resolves of an unchanged conversation by the library, a millisecond apart."
+                "A store round trip: what a GET by redis-py adds to passing through, in the same stack and with one connection."
             ],
             machine=machine(version(where.redis)),
             axes={"": "connections at once"},
         )
 
 
-def _gateway(where: Place, upstream: str, memo_ms: int) -> contextlib.AbstractContextManager[str]:
+def _gateway(where: Place, upstream: str, memo_ms: int, *program: str) -> contextlib.AbstractContextManager[str]:
     return listening(
-        *command("gateway"),
+        *(program or command("gateway")),
         LIMPET_REDIS_URL=where.url,
         LIMPET_NAMESPACE=where.namespace,
         LIMPET_PORT="0",
@@ -128,17 +113,3 @@ def _over(turns: list[Sample], passed: list[Sample]) -> dict[str, Any]:
         "p50 added us": round(statistics.median((turn.p50_us or 0) - (other.p50_us or 0) for turn, other in pairs), 1),
         "p99 added us": round(statistics.median((turn.p99_us or 0) - (other.p99_us or 0) for turn, other in pairs), 1),
     }
-
-
-async def _store(where: Place, calls: int) -> Sample:
-    async with Limpet.connect(where.url, namespace=where.namespace, durability="none", deadline_ms=5000) as client:
-        await client.resolve("round trip", session_id="s", bind=Bind(worker="w", commit=True))
-
-        times = []
-        for _ in range(min(calls, MOST_TRIPS)):
-            await asyncio.sleep(PAUSE_S)
-            began = time.perf_counter()
-            await client.resolve("round trip", session_id="s", bind=True)
-            times.append(time.perf_counter() - began)
-        times.sort()
-        return Sample(len(times) / sum(times), percentile(times, 0.5) * 1e6, percentile(times, 0.99) * 1e6)

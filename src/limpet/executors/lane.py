@@ -10,6 +10,7 @@ Not guaranteed: that a call whose lane was lost did not take effect. The executo
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -72,6 +73,7 @@ class Lane(asyncio.Protocol):
         self._writer = writer
         self._transport: asyncio.WriteTransport = writer.transport
         self._transport.set_protocol(self)
+        self._socket = -1 if writer.transport.get_extra_info("sslcontext") else writer.transport.get_extra_info("socket").fileno()
 
     @classmethod
     async def open(
@@ -168,7 +170,17 @@ class Lane(asyncio.Protocol):
         batch, self._out = self._out, []
         if self._on_batch is not None:
             self._on_batch(len(batch))
-        self._transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
+        data = batch[0] if len(batch) == 1 else b"".join(batch)
+        if self._socket >= 0 and not self._transport.get_write_buffer_size():
+            # uvloop's transport writes at the end of the loop's turn; the store can begin now.
+            try:
+                sent = os.write(self._socket, data)
+            except BlockingIOError:
+                sent = 0
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._transport.write(data)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 

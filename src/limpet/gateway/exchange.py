@@ -7,10 +7,12 @@ import math
 from typing import Final, NamedTuple
 
 import aiohttp
+import msgspec
 
-from limpet.bind import MAX_EXCLUDED, Bind
+from limpet.bind import MAX_EXCLUDED
 from limpet.cache_bust import apply_to_body, marker_for
 from limpet.clock import Clock
+from limpet.eager import Started
 from limpet.errors import InvalidRequest, LimpetError
 from limpet.gateway.checks import Checks, is_good
 from limpet.gateway.client_side import ClientSide
@@ -23,7 +25,7 @@ from limpet.gateway.learn import Reader, ResponseReader, WorkerReader, asked_for
 from limpet.gateway.lease import Lease
 from limpet.gateway.measures import Measures
 from limpet.gateway.members import Fleets, Members
-from limpet.gateway.moves import Moves
+from limpet.gateway.moves import Moves, Name
 from limpet.gateway.options import Options
 from limpet.gateway.problems import BadGateway, NoUpstream, UpstreamTimeout
 from limpet.gateway.relay import Opened, open_answer, relay
@@ -32,11 +34,11 @@ from limpet.gateway.seen_workers import SeenWorkers
 from limpet.gateway.upstreams import Upstream
 from limpet.gateway.vitals import Vitals
 from limpet.gateway.who import Who, identify, response_name
-from limpet.keys import digest
 from limpet.results import Resolution
 from limpet.service.clients import Entry
 from limpet.wire.body import Body
-from limpet.wire.stamp import stamp_values
+from limpet.wire.headers import Headers
+from limpet.wire.stamp import Draft
 from limpet.wire.turn import TurnValues
 
 __all__ = ["Exchange", "Shared"]
@@ -77,7 +79,7 @@ class Exchange:
         self._options = shared.options
         self._entry = entry
         self._fleet: Fleet = shared.fleets.of(entry.namespace)
-        self._conversation = ""
+        self._conversation: Name = ("", "", "")
         self._client = client
         self._route = route
         self._target = target
@@ -90,6 +92,7 @@ class Exchange:
         self._tried: list[Upstream] = []
         self._refused: _Old | None = None
         self._link: asyncio.Task[None] | None = None
+        self._draft: Draft | None = None
 
     async def run(self, data: bytes) -> None:
         """Serve it; ``data`` is the whole body.
@@ -127,7 +130,12 @@ class Exchange:
         self._keeps_worker = options.learns and asked_for_worker(body)
         if self._control.new and who.key is not None:
             await client.advance(who.key, "new", request_id=self._control.retry_id)
-        self._lease = Lease(client, await self._resolve(), self._resolve)
+        asking = Started(self._resolve())
+        try:
+            if options.cache_bust == "none":  # else the body is another once the answer is there
+                self._draft = self._drafted(body, who)
+        finally:
+            self._lease = Lease(client, await asking, self._resolve)
         if options.cache_bust != "none":
             marker = marker_for(self._lease.resolution.scope)
             data = apply_to_body(data, marker, options.cache_bust, self._control.kind == "fork")
@@ -136,9 +144,9 @@ class Exchange:
     async def _resolve(self) -> Resolution:
         who, control, options = self._who, self._control, self._options
         assert who is not None
-        bind = Bind(wait_ms=options.wait_ms)
-        if not options.router:
-            bind = Bind(pool=options.pool, exclude=self._excluded(), wait_ms=options.wait_ms)
+        bind = options.bind
+        if self._tried and not options.router:
+            bind = msgspec.structs.replace(bind, exclude=self._excluded())
         parent = control.parent_key
         if parent is None and control.kind == "fork" and who.key != who.session_id:
             parent = who.key
@@ -150,7 +158,7 @@ class Exchange:
             bind=bind,
         )
         if not options.router:
-            self._conversation = digest(f"{self._entry.namespace}\0{resolution.source}\0{who.key or who.session_id}")
+            self._conversation = (self._entry.namespace, resolution.source, who.key or who.session_id)
             self._shared.moves.saw(self._conversation, resolution.binding)
         return resolution
 
@@ -248,12 +256,9 @@ class Exchange:
         return opened
 
     def _stamped(self, data: bytes, readers: list[Reader]) -> tuple[list[tuple[str, str]], bytes]:
-        headers = forwarded(self._headers)
         lease, who = self._lease, self._who
         if lease is None or who is None:
-            return headers, data
-        if readers:  # what is to be read must not be compressed
-            headers = [pair for pair in headers if pair[0] != "accept-encoding"]
+            return forwarded(self._headers), data
         resolution, binding = lease.resolution, lease.binding
         turn = TurnValues(
             scope=resolution.scope,
@@ -268,7 +273,11 @@ class Exchange:
             rebound=binding is not None and bool(binding.rebound),
             fence=binding.fence if binding is not None else None,
         )
-        stamped = stamp_values(self._options.profile, headers, data, turn, who.owned)
+        draft, self._draft = self._draft, None
+        stamped = (self._drafted(data, who) if draft is None else draft).stamp(turn)
+        if readers:  # what is to be read must not be compressed
+            headers = [pair for pair in stamped.headers if pair[0] != "accept-encoding"]
+            stamped = msgspec.structs.replace(stamped, headers=headers)
         samples = self._shared.samples
         if samples.wants(self._entry.namespace, resolution.scope):
             samples.take(
@@ -281,6 +290,9 @@ class Exchange:
                 private=(who.key, who.session_id, self._control.parent_key),
             )
         return stamped.headers, stamped.body
+
+    def _drafted(self, body: bytes | Body, who: Who) -> Draft:
+        return Draft(self._options.profile, Headers.of(forwarded(self._headers)), body, who.key, who.owned)
 
     def _readers(self) -> list[Reader]:
         readers: list[Reader] = []

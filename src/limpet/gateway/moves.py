@@ -13,7 +13,10 @@ from typing import Final
 
 from limpet.results import Binding
 
-__all__ = ["HOLD_S", "Moves"]
+__all__ = ["HOLD_S", "Moves", "Name"]
+
+Name = tuple[str, str, str]
+"""Of a conversation: namespace, source, and key or session id."""
 
 HOLD_S: Final = 30.0
 """How long a worker is avoided. After it a gateway that is alone again may move the conversation."""
@@ -30,13 +33,13 @@ class _Trail:
 
 
 class Moves:
-    """Conversations by digest, the ones that were seen last."""
+    """Conversations by name, the ones that were seen last."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._trails: OrderedDict[str, _Trail] = OrderedDict()
+        self._trails: OrderedDict[Name, _Trail] = OrderedDict()
 
-    def saw(self, conversation: str, binding: Binding | None) -> None:
+    def saw(self, conversation: Name, binding: Binding | None) -> None:
         """A binding as the store answered it. One that this process claimed (``bind``) is its own move, any other that is newer
         than what was seen before is somebody else's."""
         if binding is None or binding.fence is None or binding.worker is None:
@@ -54,7 +57,7 @@ class Moves:
         trail.left.pop(binding.worker, None)
         trail.worker, trail.fence = binding.worker, binding.fence
 
-    def avoid(self, conversation: str) -> frozenset[str]:
+    def avoid(self, conversation: Name) -> frozenset[str]:
         """The workers that others took it off within :data:`HOLD_S`."""
         trail = self._trails.get(conversation)
         if trail is None or not trail.left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from limpet.bind import Bind
 from limpet.errors import InvalidRequest
 from limpet.gateway.identity import Sources
 from limpet.gateway.upstreams import Upstream, parse_upstream
@@ -24,7 +25,8 @@ _ASK: Final = "nvext.extra_fields"
 class Options:
     """``router``: the upstreams choose the worker themselves (Dynamo), so they are no workers. ``learns``: the profile asks for
     the worker's id in the answer. ``pool``: where the upstreams are registered; ``open_pool``: it was named, so that whoever else
-    is registered there is sent to as well. ``health_path``: from the server's root. Times in seconds but for ``wait_ms``."""
+    is registered there is sent to as well. ``health_path``: from the server's root. ``bind``: what a turn asks
+    for. Times in seconds."""
 
     upstreams: tuple[Upstream, ...]
     pool: str
@@ -37,7 +39,7 @@ class Options:
     router: bool
     learns: bool
     sources: Sources
-    wait_ms: int
+    bind: Bind
     ttl_s: float
     max_body: int
     connect_timeout_s: float
@@ -75,9 +77,10 @@ class Options:
                 "name them with --upstream (LIMPET_UPSTREAMS).",
                 field="upstreams",
             )
+        pool = check_text(settings.pool, "pool") if settings.pool is not None else OWN_POOL
         return Options(
             upstreams=upstreams,
-            pool=check_text(settings.pool, "pool") if settings.pool is not None else OWN_POOL,
+            pool=pool,
             open_pool=settings.pool is not None and not router,
             limits=Limits(
                 settings.health_down_after,
@@ -93,7 +96,7 @@ class Options:
             router=router,
             learns=any(field.body == _ASK and field.do == "add" for field in profile.fields),
             sources=Sources(settings.key_sources),
-            wait_ms=settings.wait_ms,
+            bind=Bind(wait_ms=settings.wait_ms) if router else Bind(pool=pool, wait_ms=settings.wait_ms),
             ttl_s=settings.bind_ttl_ms / 1000,
             max_body=settings.max_body_bytes,
             connect_timeout_s=settings.connect_timeout_s,

@@ -51,6 +51,16 @@ class Body:
             raise InvalidRequest("The body is JSON but not an object, so nothing was sent.", field="body")
         self._root = root
 
+    def copy(self) -> Body:
+        """A body that can be changed without this one; what was read is not read again."""
+        twin = Body.__new__(Body)
+        twin._source, twin._changed, twin._root = (
+            self._source,
+            self._changed,
+            dict(self._root),
+        )  # what is nested is copied on the way to it
+        return twin
+
     def get(self, path: tuple[str, ...]) -> Any:
         """The value at ``path``, maybe still raw; :data:`MISSING` if the field or an object on the way is not there."""
         node = self._descend(path)

@@ -78,6 +78,13 @@ class Headers:
                 raise InvalidRequest("headers must be pairs of text; decode bytes as latin-1.", field="headers")
         self._pairs = pairs
 
+    @classmethod
+    def of(cls, pairs: list[tuple[str, str]]) -> Headers:
+        """Headers that are known to be pairs of text; the list becomes this object's own."""
+        headers = cls.__new__(cls)
+        headers._kind, headers._pairs = list, pairs
+        return headers
+
     def values(self, name: str) -> list[str]:
         """All values of a header, in order."""
         name = name.lower()

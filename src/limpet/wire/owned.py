@@ -12,7 +12,6 @@ from typing import Final
 from limpet.errors import InvalidRequest
 from limpet.wire.body import MISSING, Body
 from limpet.wire.headers import PROTOCOL_HEADERS, Headers
-from limpet.wire.turn import TurnValues
 
 __all__ = ["KEY_PATHS", "Owned"]
 
@@ -25,14 +24,18 @@ _BODY_MARKS: Final = ("body.", "body:", "body ")
 
 class Owned:
     """What ``owned`` means for one request. An entry is, first hit wins: ``body.<path>``; the name of a header that is
-    there; the path of a body field that is there; else a value, namely the key's."""
+    there; the path of a body field that is there; else a value, namely the key's.
 
-    __slots__ = ("_headers", "_paths", "_values")
+    ``scope``: of the turn, once it is known. A request that was stamped before holds the scope where it held the key, and the
+    scope is never the key."""
 
-    def __init__(self, entries: Iterable[str], headers: Headers, body: Body | None, turn: TurnValues) -> None:
+    __slots__ = ("_headers", "_paths", "_values", "scope")
+
+    def __init__(self, entries: Iterable[str], headers: Headers, body: Body | None, key: str | None) -> None:
+        self.scope: str | None = None
         self._headers: set[str] = set()
         self._paths: set[tuple[str, ...]] = set()
-        values: set[str | None] = {turn.key}
+        values: set[str | None] = {key}
         for entry in (entries,) if isinstance(entries, str) else entries:
             if not isinstance(entry, str):
                 raise InvalidRequest("owned must hold names of headers, body paths or the key's value, as text.", field="owned")
@@ -47,8 +50,7 @@ class Owned:
                 values.add(body.text(path) if body is not None else None)
             else:
                 values.add(entry)
-        # A request that was stamped before holds the scope where it held the key; the scope is never the key.
-        self._values = {value for value in values if value} - {turn.scope}
+        self._values = {value for value in values if value}
 
     @property
     def paths(self) -> frozenset[tuple[str, ...]]:
@@ -58,7 +60,7 @@ class Owned:
     def header(self, name: str, value: str) -> bool:
         """Whether this header supplied the key or holds its value."""
         name = name.lower()
-        return name in self._headers or (value in self._values and name not in PROTOCOL_HEADERS)
+        return name in self._headers or (name not in PROTOCOL_HEADERS and self.value(value))
 
     def field(self, path: tuple[str, ...], text: str | None) -> bool:
         """Whether this body field supplied the key or, being one of those that may, holds its value."""
@@ -66,4 +68,4 @@ class Owned:
 
     def value(self, text: str | None) -> bool:
         """Whether a text is the key's value."""
-        return text is not None and text in self._values
+        return text in self._values and text != self.scope

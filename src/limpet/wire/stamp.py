@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from limpet.wire.owned import KEY_PATHS, Owned
 from limpet.wire.profiles import Field, Profile, find_profile
 from limpet.wire.turn import TurnLike, TurnValues, turn_values
 
-__all__ = ["Stamped", "bounded", "stamp", "stamp_values"]
+__all__ = ["Draft", "Stamped", "bounded", "stamp"]
 
 H = TypeVar("H", bound="Mapping[str, str] | Sequence[tuple[str, str]]")
 B = TypeVar("B", bound="bytes | Mapping[str, Any] | None")
@@ -58,32 +58,46 @@ def stamp(
     stay. Raises :class:`~limpet.errors.InvalidRequest` (a ValueError) for bytes that are not a JSON object and for a
     malformed turn, :class:`~limpet.errors.UnknownProfile` for a profile that nobody defined.
     """
-    return stamp_values(find_profile(profile), headers, body, turn_values(turn), owned)
+    values = turn_values(turn)
+    return Draft(find_profile(profile), headers, body, values.key, owned).stamp(values)
 
 
-def stamp_values(
-    profile: Profile,
-    headers: H,
-    body: B,
-    turn: TurnValues,
-    owned: Iterable[str] = (),
-) -> Stamped[H, B]:
-    """:func:`stamp` for a profile and a turn that were read before: the gateway's way, which checks its own values once."""
-    values = _published(turn)
-    heads = Headers(headers)
-    fields = None if body is None else Body(body)
-    mine = Owned(owned, heads, fields, values)
-    model = fields.text(("model",)) if fields is not None else None
-    for field in profile.fields:
-        value = _value(field, values, model)
-        if field.header is not None:
-            if field.beside is not None and not _carries(heads, field.beside, values):
-                value = None
-            _stamp_header(heads, field, field.header, None if value is None else str(value), mine)
-        elif fields is not None:
-            _stamp_body(fields, field, value, mine)
-    _drop_the_rest(profile, heads, fields, mine)
-    return Stamped(heads.finish(), body if fields is None else fields.finish())
+class Draft:
+    """A request that is to be stamped, as far as that can go before it is known with what: a gateway does this while it waits
+    for the store. To be stamped once.
+
+    ``headers`` and ``owned`` as in :func:`stamp`; ``key``: what a field may hold a copy of. Raises as :func:`stamp`.
+    """
+
+    __slots__ = ("_body", "_copies", "_fields", "_heads", "_model", "_owned", "_profile")
+
+    def __init__(
+        self, profile: Profile, headers: Any, body: bytes | Mapping[str, Any] | Body | None, key: str | None, owned: Iterable[str]
+    ) -> None:
+        self._profile = profile
+        self._body = body
+        self._heads = headers if isinstance(headers, Headers) else Headers(headers)
+        self._fields = body.copy() if isinstance(body, Body) else None if body is None else Body(body)
+        self._owned = Owned(owned, self._heads, self._fields, key)
+        self._model = self._fields.text(("model",)) if self._fields is not None and _reads_model(profile) else None
+        self._copies = _copies(profile, self._heads, self._fields, self._owned)
+
+    def stamp(self, turn: TurnValues) -> Stamped[Any, Any]:
+        """Put the turn's values in."""
+        values = _published(turn)
+        heads, fields, mine, profile = self._heads, self._fields, self._owned, self._profile
+        mine.scope = values.scope
+        for field in profile.fields:
+            value = _value(field, values, self._model)
+            if field.header is not None:
+                if field.beside is not None and not _carries(heads, field.beside, values):
+                    value = None
+                _stamp_header(heads, field, field.header, None if value is None else str(value), mine)
+            elif fields is not None:
+                _stamp_body(fields, field, value, mine)
+        if self._copies:
+            _drop(self._copies, heads, fields, mine)
+        return Stamped(heads.finish(), self._body if fields is None else fields.finish())
 
 
 def _published(turn: TurnValues) -> TurnValues:
@@ -214,14 +228,32 @@ def _places(profile: Profile) -> tuple[frozenset[str], frozenset[tuple[str, ...]
     return names, frozenset(f.path for f in profile.fields if f.body is not None)
 
 
-def _drop_the_rest(profile: Profile, headers: Headers, body: Body | None, owned: Owned) -> None:
-    """What held the key and is no field of this profile does not go upstream."""
-    written, paths = _places(profile)
-    for name, value in headers.items():
-        if name not in written and owned.header(name, value):
-            headers.drop(name, lambda old, name=name: owned.header(name, old))  # type: ignore[misc]
-    if body is None:
-        return
-    for path in owned.paths | {p for p in KEY_PATHS if owned.value(body.text(p))}:
-        if path not in paths:
-            body.remove(path)
+@lru_cache(maxsize=64)
+def _reads_model(profile: Profile) -> bool:
+    return any(field.when.model for field in profile.fields)
+
+
+class _Copies(NamedTuple):
+    headers: list[str]
+    paths: list[tuple[str, ...]]
+
+
+def _copies(profile: Profile, headers: Headers, body: Body | None, owned: Owned) -> _Copies | None:
+    """What holds the key, unless that turns out to be the scope, and is no field of this profile."""
+    written, written_paths = _places(profile)
+    names = [name for name, value in headers.items() if owned.header(name, value) and name not in written]
+    paths: list[tuple[str, ...]] = []
+    if body is not None:
+        found = owned.paths.union(path for path in KEY_PATHS if owned.value(body.text(path)))
+        paths = [path for path in found if path not in written_paths]
+    return _Copies(names, paths) if names or paths else None
+
+
+def _drop(copies: _Copies, headers: Headers, body: Body | None, owned: Owned) -> None:
+    """It does not go upstream."""
+    for name in copies.headers:
+        headers.drop(name, lambda old, name=name: owned.header(name, old))  # type: ignore[misc]
+    if body is not None:
+        for path in copies.paths:
+            if path in owned.paths or owned.value(body.text(path)):
+                body.remove(path)

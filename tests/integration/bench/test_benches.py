@@ -185,7 +185,7 @@ def test_http() -> None:
 def test_gateway() -> None:
     """Direct, passed through, and as a turn, with what a turn adds in store round trips."""
     report = gateway.run(requests=100, connections=(1,), rounds=1)
-    rows = check(report, gateway.DIRECT, gateway.PASSED, gateway.TURN, gateway.MEMO, gateway.STORE, loads=(1,))
+    rows = check(report, gateway.DIRECT, gateway.PASSED, gateway.TURN, gateway.MEMO, gateway.TRIP, loads=(1,))
     assert "p50 added us" in rows[gateway.TURN, 1].more
     assert len(report.figures) == 2
 
