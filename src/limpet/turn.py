@@ -136,9 +136,10 @@ class Turn:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if self._renewing is not None:
-                self._renewing.cancel()
-                await asyncio.wait([self._renewing])
+            renewing, self._renewing = self._renewing, None  # it holds us, too
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.wait([renewing])
             if error is None:
                 await self._settle_well()
             else:

@@ -111,8 +111,11 @@ class Exchange:
                 await asyncio.shield(self._give_back(error))
                 raise
             finally:
-                if self._lease is not None and self._lease.stop():
-                    await asyncio.shield(self._lease.settle())
+                lease = self._lease
+                if lease is not None:
+                    self._lease = None  # it holds us, too: a cycle in each turn would be tens of milliseconds for the collector
+                    if lease.stop():
+                        await asyncio.shield(lease.settle())
 
     # -- whose turn ----------------------------------------------------------------------------------------------------
 

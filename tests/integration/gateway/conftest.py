@@ -14,6 +14,7 @@ import uvicorn
 
 from limpet import Limpet
 from limpet.gateway.build import build
+from limpet.service.build import Built
 from limpet.service.serving import configure
 from limpet.settings import Settings
 from tests.integration.gateway.upstream import Upstream
@@ -26,10 +27,10 @@ class _Server(uvicorn.Server):
 
 
 class Running:
-    """A gateway and a client of it."""
+    """A gateway, or what else ``make`` makes, and a client of it."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.parts = build(settings)
+    def __init__(self, settings: Settings, make: Callable[[Settings], Built] = build) -> None:
+        self.parts = make(settings)
         self.server = _Server(configure(self.parts.app, settings))
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
