@@ -18,7 +18,7 @@ MAX_WAIT_MS: Final = 30_000
 MAX_EXCLUDED: Final = 64
 
 
-class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """What a resolve asks for its binding. Every field is optional.
 
     ``worker``: the caller's own candidate. ``pool``: let Limpet propose one. ``holder``: who makes the claim (default: this

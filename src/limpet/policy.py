@@ -59,7 +59,7 @@ class Daily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _cached_boundaries(_utc(now), self.at, self.tz)
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """``idle_s``: seconds of silence (1 to 31,536,000) after which the next turn begins a new conversation; None: never.
     ``daily``: the reset at a wall time; None: never. Idle is checked before daily, by the script."""
 
