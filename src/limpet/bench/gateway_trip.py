@@ -1,4 +1,4 @@
-"""``python -m limpet.bench.gateway_trip``: a gateway that asks the store for a key, by redis-py, before it passes anything through.
+"""``python -m limpet.bench.gateway_trip``: a gateway that asks the store for a key, by redis-py, before it passes a turn on.
 
 What it adds to passing through is what one round trip to the store costs in this stack, so the unit for what a turn adds. A round
 trip of a process that has nothing else to do takes half of it: there nothing has grown cold, and nobody else wants the core.

@@ -171,11 +171,11 @@ class Lane(asyncio.Protocol):
         if self._on_batch is not None:
             self._on_batch(len(batch))
         data = batch[0] if len(batch) == 1 else b"".join(batch)
-        if self._socket >= 0 and not self._transport.get_write_buffer_size():
+        if self._socket >= 0 and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
             # uvloop's transport writes at the end of the loop's turn; the store can begin now.
             try:
                 sent = os.write(self._socket, data)
-            except BlockingIOError:
+            except OSError:  # full, or broken: the transport waits, or meets the same fault and tells `connection_lost` of it
                 sent = 0
             if sent == len(data):
                 return

@@ -68,7 +68,7 @@ def run(settings: Settings, program: Program = SERVICE) -> int:
         try:
             listener = stack.enter_context(_listen(settings, program.port))
         except OSError as error:
-            port = DEFAULT_PORT if settings.port is None else settings.port
+            port = program.port if settings.port is None else settings.port
             why = error.strerror or str(error)
             return _say_error(
                 f"Cannot listen on {settings.host}:{port} ({why}); free that port, or choose another with --port.", 1
