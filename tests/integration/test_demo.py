@@ -49,6 +49,25 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("lines", [1, 4, 5])
+def test_a_reader_that_has_had_enough_is_no_traceback(lines: int) -> None:
+    """``limpet demo | head -5``: whichever part of it meets the closed pipe, it ends, and without a word."""
+    with subprocess.Popen(
+        [LIMPET, "demo", "--conversations", "10"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        read = [demo.stdout.readline() for _ in range(lines)]
+        demo.stdout.close()
+        assert demo.stderr.read() == ""
+        assert demo.wait(timeout=55) == 1
+    assert len(read) == lines
+
+
 def test_the_demo_shows_the_point_in_time() -> None:
     """Under 30 s: the events as they happen, the two columns, the verdict, and exit code 0."""
     clock = SystemClock()

@@ -60,9 +60,9 @@ def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = N
     import sys
 
     import msgspec
-    from rich.console import Console
 
     from limpet.bench.table import progress, show
+    from limpet.cli.output import Output
 
     with progress() as tell:
         report = make(tell)
@@ -73,7 +73,7 @@ def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = N
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
     else:
-        show(report, Console() if sys.stdout.isatty() else Console(width=PIPED))
+        show(report, Output() if sys.stdout.isatty() else Output(width=PIPED))
         if plot is not None:
             typer.echo(f"Drawn: {plot}")
     return 0

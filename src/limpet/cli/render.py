@@ -22,9 +22,9 @@ Line = tuple[str, str, str]
 
 def console() -> Console:
     """stdout, in colour where it is a terminal and NO_COLOR is not set."""
-    from rich.console import Console
+    from limpet.cli.output import Output
 
-    return Console(highlight=False, emoji=False, soft_wrap=False)
+    return Output(highlight=False, emoji=False, soft_wrap=False)
 
 
 def print_json(document: Any) -> None:
