@@ -22,7 +22,7 @@ end
 
 local stored = redis.call('HGET', workers_key, worker)
 if not stored then
-  return redis.error_reply('UNKNOWN_WORKER no worker of that name is registered; register it')
+  return redis.error_reply('UNKNOWN_WORKER no worker of that name is registered; it registers itself with PUT /v1/workers/{id}, or `register` in Python')
 end
 local state = worker_unpack(stored)
 if verb == 'remove' then

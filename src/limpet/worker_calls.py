@@ -121,7 +121,9 @@ class WorkerCalls(Plumbing):
     async def _registered(self, worker: str) -> Worker:
         found = (await self._run(self.commands.workers())).workers.get(check_text(worker, "worker"))
         if found is None:
-            raise UnknownWorker("No worker of that name is registered; register it.")
+            raise UnknownWorker(
+                "No worker of that name is registered; it registers itself with PUT /v1/workers/{id}, or `register` in Python."
+            )
         return found
 
     async def workers(self, *, counts: bool = False) -> list[Worker]:

@@ -120,7 +120,7 @@ def test_a_binding_from_the_command_line(shell: Shell) -> None:
     first = shell.run("resolve", "cli:bind", "--bind", "--worker", "gpu-3")
     assert "yours to bind: dispatch, then confirm with fence" in first.stdout
     assert "gpu-3" in first.stdout
-    assert "dispatch without a bind marker" in shell.run("resolve", "cli:bind", "--bind", "--wait-ms", "10").stdout
+    assert "dispatch without asking for a bind" in shell.run("resolve", "cli:bind", "--bind", "--wait-ms", "10").stdout
     shell.json("resolve", "cli:commit", "--bind", "--worker", "gpu-3", "--commit")
     binding = shell.json("inspect", "cli:commit")["binding"]
     assert isinstance(binding, dict)

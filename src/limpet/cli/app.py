@@ -101,7 +101,10 @@ def demo(
     replay: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Send these recorded requests instead: JSON lines of path, headers, body.", show_default=False
+            metavar="FILE",
+            help='Send these recorded requests instead, a JSON object a line: {"path": "/v1/chat/completions", '
+            '"headers": [["X-Session-ID", "s1"]], "body": {}}.',
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -337,7 +340,10 @@ def config(
         list[Right] | None,
         typer.Option(metavar="RIGHT", help="With --new-token: resolve or admin; may be repeated.", show_default=False),
     ] = None,
-    namespace: Namespace = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="With --new-token: the tenant it speaks for.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Show every setting, its value, and where it comes from. Secrets are masked.

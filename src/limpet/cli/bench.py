@@ -19,9 +19,22 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench", short_help="Measure what Limpet costs here, beside its peers.")
 
+
+def _svg(path: Path | None) -> Path | None:
+    if path is not None and path.suffix.lower() != ".svg":
+        raise typer.BadParameter(f"{path.name} has to end in .svg, which is what is drawn")
+    return path
+
+
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.svg", help="Draw throughput and p99 against concurrency.", show_default=False, dir_okay=False),
+    typer.Option(
+        metavar="FILE.svg",
+        help="Draw throughput and p99 against concurrency.",
+        show_default=False,
+        dir_okay=False,
+        callback=_svg,
+    ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Repetitions; medians and the spread are shown.")]
 Store = Annotated[
@@ -38,6 +51,7 @@ Quick = Annotated[
     typer.Option("--quick", help="One round of a hundredth of the work, at fewer loads: to see whether it runs, not to quote."),
 ]
 HUNDREDTH = 100
+QUICK = "It runs. These numbers are of a hundredth of the work, once: too little for a ratio, so no figure is judged."
 PIPED = 140
 """Columns of a table that goes into a file or a pipe."""
 
@@ -56,7 +70,7 @@ def _group(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = None) -> int:
+def _report(make: Callable[[Tell], Report], as_json: bool, quick: bool, plot: Path | None = None) -> int:
     import sys
 
     import msgspec
@@ -66,6 +80,8 @@ def _report(make: Callable[[Tell], Report], as_json: bool, plot: Path | None = N
 
     with progress() as tell:
         report = make(tell)
+    if quick:
+        report = msgspec.structs.replace(report, figures=[], notes=[*report.notes, QUICK])
     if plot is not None:
         from limpet.bench.plot import draw
 
@@ -108,7 +124,13 @@ def lua(
     plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """What a call of each script costs the store, in CPU of its main thread, beside GET and an empty script."""
+    """What a call of each script costs the store, in CPU of its main thread, beside GET and an empty script.
+
+    \b
+    Examples:
+      limpet bench lua
+      limpet bench lua --server /usr/bin/redis-server --depth 64
+    """
     from limpet.bench import lua as it
 
     return _report(
@@ -121,6 +143,7 @@ def lua(
             tell=tell,
         ),
         as_json,
+        quick,
         plot,
     )
 
@@ -137,7 +160,13 @@ def library(
     plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """Concurrent resolves of one process, beside redis-py sending the very same script call."""
+    """Concurrent resolves of one process, beside redis-py sending the very same script call.
+
+    \b
+    Examples:
+      limpet bench library
+      limpet bench library --concurrency 64 --rounds 3 --plot library.svg
+    """
     from limpet.bench import library as it
 
     return _report(
@@ -149,6 +178,7 @@ def library(
             tell=tell,
         ),
         as_json,
+        quick,
         plot,
     )
 
@@ -173,6 +203,12 @@ def http(
     """The service in one process, beside the same server answering a constant, and beside FastAPI with redis-py.
 
     Then the p99 of continue and of bind at half the rate at which each saturates, with and without waiting for a replica.
+    FastAPI is measured where it is installed: uv run --group bench limpet bench http.
+
+    \b
+    Examples:
+      limpet bench http
+      limpet bench http --concurrency 64 --workers 2 --json
     """
     from limpet.bench import http as it
 
@@ -186,6 +222,7 @@ def http(
             tell=tell,
         ),
         as_json,
+        quick,
         plot,
     )
 
@@ -199,7 +236,13 @@ def gateway(
     plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """What the gateway adds to a request: direct, passed through, and as a turn of a conversation."""
+    """What the gateway adds to a request: direct, passed through, and as a turn of a conversation.
+
+    \b
+    Examples:
+      limpet bench gateway
+      limpet bench gateway --rounds 3 --plot gateway.svg
+    """
     from limpet.bench import gateway as it
 
     return _report(
@@ -211,6 +254,7 @@ def gateway(
             tell=tell,
         ),
         as_json,
+        quick,
         plot,
     )
 
@@ -224,10 +268,16 @@ def memory(
     quick: Quick = False,
     as_json: Json = False,
 ) -> int:
-    """Bytes per conversation in the store and per memo entry, and what a great many short conversations leave."""
+    """Bytes per conversation in the store and per memo entry, and what a great many short conversations leave.
+
+    \b
+    Examples:
+      limpet bench memory
+      limpet bench memory --conversations 100000
+    """
     from limpet.bench import memory as it
 
-    return _report(lambda tell: it.run(url=redis_url, n=_less(conversations, quick, 1000), tell=tell), as_json)
+    return _report(lambda tell: it.run(url=redis_url, n=_less(conversations, quick, 1000), tell=tell), as_json, quick)
 
 
 @bench.command(short_help="The same job by locks, SET NX, Redlock, a dict.")
@@ -237,13 +287,20 @@ def peers(
     quick: Quick = False,
     as_json: Json = False,
 ) -> int:
-    """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through."""
+    """The same job by what people use now: Redis locks, SET NX, Redlock, a table per process. With what each lets through.
+
+    \b
+    Examples:
+      limpet bench peers
+      limpet bench peers --sessions 500 --json
+    """
     from limpet.bench import peers as it
 
     processes = 2 if quick else it.PROCESSES
     return _report(
         lambda tell: it.run(sessions=_less(sessions, quick, 40), rounds=_once(rounds, quick), processes=processes, tell=tell),
         as_json,
+        quick,
     )
 
 
@@ -255,10 +312,18 @@ def durability(
     plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """What a decision costs when somebody has to have it before it is answered."""
+    """What a decision costs when somebody has to have it before it is answered.
+
+    \b
+    Examples:
+      limpet bench durability
+      limpet bench durability --calls 1000
+    """
     from limpet.bench import durability as it
 
-    return _report(lambda tell: it.run(calls=_less(calls, quick, 100), rounds=_once(rounds, quick), tell=tell), as_json, plot)
+    return _report(
+        lambda tell: it.run(calls=_less(calls, quick, 100), rounds=_once(rounds, quick), tell=tell), as_json, quick, plot
+    )
 
 
 @bench.command(short_help="Cost against conversations stored and primaries.")
@@ -272,7 +337,13 @@ def scale(
     plot: Plot = None,
     as_json: Json = False,
 ) -> int:
-    """The cost of a call against the conversations stored, and against the number of primaries."""
+    """The cost of a call against the conversations stored, and against the number of primaries.
+
+    \b
+    Examples:
+      limpet bench scale
+      limpet bench scale --conversations 100000 --rounds 3
+    """
     from limpet.bench import scale as it
 
     return _report(
@@ -284,5 +355,6 @@ def scale(
             tell=tell,
         ),
         as_json,
+        quick,
         plot,
     )

@@ -18,6 +18,8 @@ from limpet.validate import check_text
 __all__ = ["Drain", "WorkerList", "drain", "service", "undrain", "workers"]
 
 POLL_S: Final = 0.3
+UNBOUNDED: Final = 10_000
+"""Columns: a line of the table is one line of the output, however narrow the terminal is."""
 STYLES: Final = {"live": "green", "draining": "yellow", "gone": "red", "damaged": "bold red"}
 
 
@@ -77,22 +79,27 @@ def workers(*, url: str | None, namespace: str | None, as_json: bool) -> int:
         out.print("No workers are registered. A worker registers itself with PUT /v1/workers/{id}.")
     else:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("worker", "pool", "state", "bindings", "capacity", "heartbeat", "address"):
-            table.add_column(name, justify="right" if name in ("bindings", "capacity", "heartbeat") else "left", overflow="fold")
+        # An upstream's name is its URL: shown once, and never broken, so that it can be copied into `limpet drain`.
+        elsewhere = any(each.address != each.worker for each in found.workers)
+        for name in ("worker", "pool", "state", "bindings", "capacity", "heartbeat", *(("address",) if elsewhere else ())):
+            table.add_column(name, justify="right" if name in ("bindings", "capacity", "heartbeat") else "left", no_wrap=True)
         for each in found.workers:
             state = Text(each.state, STYLES.get(each.state, ""))
             if each.drain is not None:
                 state.append(", may stop" if each.drain.may_stop else f", {each.drain.moved} moved", "dim")
             beat = f"{each.heartbeat_age_ms / 1000:.0f} s ago" if each.ttl_ms else "static"
-            row = (each.worker, each.pool, state, str(each.bindings), f"{each.capacity:g}", beat, each.address)
+            row: list[str | Text] = [each.worker, each.pool, state, str(each.bindings), f"{each.capacity:g}", beat]
+            if elsewhere:
+                row.append(each.address if each.address != each.worker else "")
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-        out.print(table)
+        wide = out.measure(table, options=out.options.update(width=UNBOUNDED)).maximum
+        console(max(out.width, wide)).print(table)
     for count, words in (
-        (found.unregistered, "to workers that are not registered"),
+        (found.unregistered, "to workers that are not registered: nothing moves them but their own next turns"),
         (found.unnamed, "claimed, with no worker named yet"),
     ):
         if count:
-            out.print(f"{count} {words}", style="dim")
+            out.print(f"{count:,} live {'binding' if count == 1 else 'bindings'} {words}", style="dim", soft_wrap=True)
     return 0
 
 

@@ -20,11 +20,11 @@ __all__ = ["advanced_lines", "console", "print_json", "print_lines", "resolution
 Line = tuple[str, str, str]
 
 
-def console() -> Console:
-    """stdout, in colour where it is a terminal and NO_COLOR is not set."""
+def console(width: int | None = None) -> Console:
+    """stdout, in colour where it is a terminal and NO_COLOR is not set; ``width``: columns, where the terminal's do not count."""
     from limpet.cli.output import Output
 
-    return Output(highlight=False, emoji=False, soft_wrap=False)
+    return Output(highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
 def print_json(document: Any) -> None:
@@ -87,7 +87,7 @@ def _binding_line(binding: Binding, looking: bool) -> Line:
     if binding.action == "bind" and binding.state == "claimed":
         remark = f"yours to bind: dispatch, then confirm with fence {binding.fence}"
     elif binding.action == "wait" and not looking:
-        remark = f"claimed by {binding.holder}, not yet confirmed: dispatch without a bind marker"
+        remark = f"claimed by {binding.holder}, not yet confirmed: dispatch without asking for a bind"
     else:
         held = f" by {binding.holder}" if binding.holder else ""
         remark = f"{binding.state}{held}, fence {binding.fence}"

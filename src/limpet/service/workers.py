@@ -176,7 +176,9 @@ class Workers:
         for each in await entry.client.workers():
             if each.worker == worker:
                 return each
-        raise UnknownWorker("No worker of that name is registered; register it.")
+        raise UnknownWorker(
+            "No worker of that name is registered; it registers itself with PUT /v1/workers/{id}, or `register` in Python."
+        )
 
     async def _one(self, entry: Entry, worker: str) -> WorkerView:
         found = await self._find(entry, worker)

@@ -83,11 +83,13 @@ def test_another_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("bench", "case"), [("durability", "none"), ("lua", "heartbeat")])
 def test_quick(bench: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One round, so no spread, of little work."""
+    """One round of little work, so no spread and no verdict."""
     assert main(["bench", bench, "--quick", "--json"]) == 0
     report = msgspec.json.decode(capsys.readouterr().out, type=Report)
     assert report.bench == bench
     assert all(row.low == row.high for row in report.rows)
+    assert report.figures == []
+    assert "no figure is judged" in report.notes[-1]
     assert len([row for row in report.rows if row.case == case]) == 2
 
 

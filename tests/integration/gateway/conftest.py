@@ -85,7 +85,13 @@ async def gateway(store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     running: list[Running] = []
 
     async def start(*ups: Upstream, profile: str = "openai-chat", **flags: Any) -> Running:
-        given = {"redis_url": store_url, "upstreams": tuple(up.url for up in ups), "profile": profile, "shutdown_grace_s": 2}
+        given = {
+            "redis_url": store_url,
+            "upstreams": tuple(up.url for up in ups),
+            "profile": profile,
+            "shutdown_grace_s": 2,
+            "deadline_ms": 2000,  # patient: see tests/conftest.py
+        }
         running.append(await Running(Settings.load(**{**given, **flags})).start())
         return running[-1]
 

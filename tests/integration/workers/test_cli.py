@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -34,8 +35,8 @@ def url(serve: Callable[..., Any]) -> str:
 def limpet(url: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command."""
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        environ = os.environ | {"LIMPET_URL": url, "COLUMNS": "160", "NO_COLOR": "1"}
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environ = os.environ | {"LIMPET_URL": url, "COLUMNS": "160", "NO_COLOR": "1"} | variables
         return subprocess.run(
             [*COMMAND, *words], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=40, check=False
         )
@@ -43,8 +44,8 @@ def limpet(url: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProces
     return run
 
 
-def put(url: str, worker: str) -> None:
-    assert httpx.put(f"{url}/v1/workers/{worker}", json={"pool": "p", "address": "http://x", "ttl_ms": 0}).status_code == 200
+def put(url: str, worker: str, address: str = "http://x") -> None:
+    assert httpx.put(f"{url}/v1/workers/{worker}", json={"pool": "p", "address": address, "ttl_ms": 0}).status_code == 200
 
 
 def bind(url: str, key: str, **wishes: Any) -> Any:
@@ -64,9 +65,23 @@ def test_workers(url: str, limpet: Callable[..., Any]) -> None:
     table = limpet("workers")
     assert "gpu/0" in table.stdout
     assert "live" in table.stdout
-    assert "1 to workers that are not registered" in table.stdout
+    assert "1 live binding to workers that are not registered" in table.stdout
     (listed,) = json.loads(limpet("workers", "--json").stdout)["workers"]
     assert (listed["worker"], listed["bindings"]) == ("gpu/0", 1)
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "300"])
+def test_names_can_be_copied(url: str, limpet: Callable[..., Any], columns: str) -> None:
+    """A worker is a line, its name in one piece, and the address beside it only where it is another."""
+    long = "http://frontend-7.gpu-pool-a.example.internal:8000/a/rather/long/path/to/the/v1"
+    put(url, quote(long, safe=""), address=long)
+    one = limpet("workers", COLUMNS=columns)
+    assert [line.split()[0] for line in one.stdout.splitlines()] == ["worker", long]
+    assert one.stdout.count(long) == 1
+    put(url, "gpu%2F0", address=long)
+    two = limpet("workers", COLUMNS=columns)
+    assert [line.split()[0] for line in two.stdout.splitlines()] == ["worker", "gpu/0", long]
+    assert two.stdout.count(long) == 2
 
 
 def test_drain(url: str, limpet: Callable[..., Any]) -> None:
@@ -88,7 +103,7 @@ def test_drain(url: str, limpet: Callable[..., Any]) -> None:
     assert limpet("drain", "gpu/0", "--no-wait").returncode == 0
     unknown = limpet("drain", "nobody")
     assert unknown.returncode == 1
-    assert "no worker of that name is registered" in unknown.stderr
+    assert "no worker of that name is registered; it registers itself with PUT /v1/workers/" in unknown.stderr
 
 
 def test_watch(url: str, limpet: Callable[..., Any], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from limpet.cli import main
 
+BENCHES = ("lua", "library", "http", "gateway", "memory", "peers", "durability", "scale")
 COMMANDS = (
     *("demo", "serve", "gateway", "resolve", "advance", "inspect", "workers", "drain", "watch"),
     *("doctor", "upgrade", "bench", "chaos", "config"),
@@ -40,10 +41,10 @@ def test_bare_bench_is_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in lines[1:] if line.endswith("...")]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"bench {each}" for each in BENCHES)])
 def test_the_help_of_each_command_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What can be copied is the quickest lesson."""
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Examples:\n    limpet {command}" in text
     assert "--json" in text or command in ("serve", "gateway")
@@ -68,6 +69,7 @@ def test_the_help_of_each_command_has_examples(command: str, capsys: pytest.Capt
         (["inspect", "k", "--url", "ftp://host"], "http://"),
         (["inspect", "k", "--url", "http://user:secret@host"], "LIMPET_TOKEN"),
         (["inspect", "k", "--url", "http://host:port"], "no URL"),
+        (["bench", "lua", "--plot", "x.png"], "has to end in .svg"),
         (["demo", "--conversations", "1"], "--conversations"),
         (["demo", "--replay", "missing.jsonl"], "Cannot read missing.jsonl"),
         (["serve", "--port", "123456"], "LIMPET_PORT"),

@@ -44,7 +44,7 @@ def test_a_degraded_answer_says_so() -> None:
             False,
             "bound by h, fence 7, 2 s left",
         ),
-        (Binding("wait", "claimed", fence=7, holder="h"), False, "dispatch without a bind marker"),
+        (Binding("wait", "claimed", fence=7, holder="h"), False, "dispatch without asking for a bind"),
         (Binding("wait", "claimed", fence=7, holder="h"), True, "claimed by h, fence 7"),
         (Binding(None, "unbound"), True, "the next turn that asks is told to bind"),
     ],
