@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.packaging.tools import missing
+
 __all__ = ["Rig"]
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +27,8 @@ class Rig:
     def __init__(self, name: str, ready: str) -> None:
         folder = Path(os.environ.get("LIMPET_RIGS", ROOT.parent / "shared" / "rigs"))
         self.script = folder / name / "rig.py"
-        assert self.script.is_file(), f"no {self.script}: set LIMPET_RIGS to the folder of the rigs"
+        if not self.script.is_file():
+            missing(f"the rig of {name}", "set LIMPET_RIGS to the folder of the rigs", "rigs")
         state = Path(os.environ.get("LIMPET_RIG_STATE", Path(tempfile.gettempdir()) / "limpet-rigs"))
         self.directory = state / name
         self.environ = os.environ | {"RIG_DIR": str(self.directory)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.conftest import Launch, free_port
+from tests.packaging.tools import program
 from tests.support.servers import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -40,7 +40,8 @@ def serve(store_url: str, launch: Launch, limpet_command: list[str]) -> Serve:
 @pytest.fixture
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser that has complained about nothing by the end: no script failed, and nothing broke the policy."""
-    assert shutil.which("chromedriver"), "these tests need Debian's chromium and chromium-driver"
+    program("chromium", "chromium")
+    program("chromedriver", "chromium-driver")
     one = Browser(tmp_path_factory.mktemp("browser"))
     one.size(1360, 900)
     yield one

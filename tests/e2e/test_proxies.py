@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Launch, Process, free_port
+from tests.packaging.tools import program
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -45,7 +46,7 @@ def start_common(launch: Launch, limpet_command: list[str], store_url: str) -> t
 @pytest.fixture
 def nginx(launch: Launch, limpet_command: list[str], store_url: str, tmp_path: Path) -> Iterator[Rig]:
     """nginx with deploy/nginx/limpet.conf."""
-    binary = shutil.which("nginx") or "/usr/sbin/nginx"
+    binary = program("nginx", "nginx")
     ports, workers = start_common(launch, limpet_command, store_url)
     (tmp_path / "limpet.conf").write_text(ports_in((ROOT / "deploy/nginx/limpet.conf").read_text(), ports))
     temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
@@ -61,7 +62,7 @@ def nginx(launch: Launch, limpet_command: list[str], store_url: str, tmp_path: P
 @pytest.fixture
 def haproxy(launch: Launch, limpet_command: list[str], store_url: str, tmp_path: Path) -> Iterator[Rig]:
     """HAProxy with deploy/haproxy/haproxy.cfg."""
-    binary = shutil.which("haproxy") or "/usr/sbin/haproxy"
+    binary = program("haproxy", "haproxy")
     ports, workers = start_common(launch, limpet_command, store_url)
     (tmp_path / "haproxy.cfg").write_text(ports_in((ROOT / "deploy/haproxy/haproxy.cfg").read_text(), ports))
     shutil.copy(ROOT / "deploy/haproxy/limpet.lua", tmp_path)

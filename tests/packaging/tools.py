@@ -27,7 +27,7 @@ def missing(what: str, how: str, source: str) -> NoReturn:
 
 def program(name: str, package: str) -> str:
     """The path of a program of Debian's."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     return found if found is not None else missing(name, f"apt-get install --no-install-recommends {package}", "debian")
 
 
