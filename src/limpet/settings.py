@@ -122,7 +122,7 @@ class Settings(BaseSettings):
         None,
         validation_alias=_alias("LIMPET_REDIS_URL", "REDIS_URL"),
         description="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://. "
-        "Without it, serve, gateway and demo run an embedded store. REDIS_URL is read too.",
+        "Without it, serve, gateway, demo, doctor, upgrade and chaos run an embedded store. REDIS_URL is read too.",
     )
     namespace: str = Field("default", description="The namespace when neither a token nor a header names one.")
     partitions: int = Field(1024, ge=1, le=16_384, description="Hash-tagged groups of keys; fixed once a namespace is used.")

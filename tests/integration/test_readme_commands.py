@@ -18,6 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
+from limpet.demo.replay import read
+from limpet.settings import Settings
+from limpet.wire import load_profiles
 from tests.support.readme import README
 
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
@@ -99,3 +102,21 @@ async def test_the_python_example(store_url: str, capsys: pytest.CaptureFixture[
     scope, binding = capsys.readouterr().out.splitlines()[:2]
     assert re.fullmatch(r"gwk_[0-9a-f]{24}", scope)
     assert "action='bind'" in binding
+
+
+def test_the_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of LIMPET_PROFILES is one: it is taken, and names what the text says."""
+    (text,) = (block for language, block in BLOCKS if language == "json" and "fields" in block)
+    monkeypatch.setenv("LIMPET_PROFILES", text)
+    settings = Settings.load(profile="my-router")
+    assert set(load_profiles(settings.profiles)) == {"my-router", "dynamo-verbatim"}
+
+
+def test_the_recorded_request(tmp_path: Path) -> None:
+    """The example of a line for ``--replay`` is one: a session of one turn."""
+    (text,) = (block for language, block in BLOCKS if language == "json" and '"path"' in block)
+    assert len(text.splitlines()) == 1
+    recorded = tmp_path / "requests.jsonl"
+    recorded.write_text(text * 3)
+    plan = read(recorded, Settings.load().key_sources, victims=0)
+    assert [each.key for each in plan.conversations] == ["s1"]
