@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS, Bind
@@ -157,24 +158,25 @@ class BindingCalls(Placing):
         asked = Bind.parse(Bind(worker=worker, pool=pool, exclude=tuple(exclude)))
         assert asked is not None
         placed = await self._propose(asked, target)
-        try:
-            binding = await self._bound(
-                "rebind",
-                lambda durable: self.commands.rebind(
-                    target,
-                    fence,
-                    reason,
-                    worker=placed.bind.worker or "",
-                    incarnation=placed.incarnation,
-                    holder=claimer,
-                    claim_ttl_ms=ttl,
-                    request_id=rid,
-                    durable=durable,
-                ),
+
+        def build(durable: bool) -> Call[Answer]:
+            return self.commands.rebind(
                 target,
-                require_durable,
+                fence,
+                reason,
+                worker=placed.bind.worker or "",
+                incarnation=placed.incarnation,
+                holder=claimer,
+                claim_ttl_ms=ttl,
+                request_id=rid,
+                durable=durable,
             )
-        except BaseException:
+
+        try:
+            binding = await self._bound("rebind", build, target, require_durable)
+        except BaseException as error:
+            if request_id is None and isinstance(error, asyncio.CancelledError):
+                self._return_unseen(lambda: self._decide(build, target, False), target)
             self._account(placed, None)
             raise
         self._account(placed, binding)

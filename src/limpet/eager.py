@@ -33,7 +33,10 @@ class Started(Generic[T]):
         coroutine, error = self._coroutine, self._error
         if error is not None:
             self._error = None
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # our frame is in its traceback: a cycle
         if coroutine is None:
             result: T = self._result
             return result

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from limpet.bind import Bind
 from limpet.calls import Answer, Call, Target
-from limpet.errors import StaleFence
+from limpet.errors import LimpetError, StaleFence
 from limpet.opinion import Opinion
 from limpet.plumbing import Plumbing
 from limpet.registry import Registry
 from limpet.results import Binding, Resolution
 
 __all__ = ["Placing"]
+
+log = structlog.get_logger("limpet")
 
 
 class _Placed(NamedTuple):
@@ -93,6 +98,31 @@ class Placing(Plumbing):
             return answer
         return answer._replace(result=msgspec.structs.replace(resolution, binding=binding))
 
+    def _return_unseen(self, ask: Callable[[], Awaitable[Answer]], target: Target) -> None:
+        """Whoever asked was cancelled, and nobody will see the claim that was made for him: others would wait for its ttl. So it
+        is asked for once more (``ask``, under the same request id, which gives the same claim) and given back.
+
+        Not where the request id is the caller's own: what becomes of its claim is for his retry to say.
+        """
+        if self._executor is None:  # closed meanwhile
+            return
+        task = asyncio.get_running_loop().create_task(self._give_back(ask, target))
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    async def _give_back(self, ask: Callable[[], Awaitable[Answer]], target: Target) -> None:
+        try:
+            result = (await ask()).result
+            binding: Binding | None = result.binding if isinstance(result, Resolution) else result
+            if binding is None or binding.action != "bind" or binding.state != "claimed" or binding.fence is None:
+                return
+            await self._run(self.commands.abort(target, binding.fence, reason="cancelled", request_id=self._request_id()))
+            self._instruments.bind("aborted")
+        except StaleFence:
+            log.debug("claim_passed_on", namespace=self.namespace)
+        except LimpetError as error:
+            log.warning("claim_not_returned", namespace=self.namespace, error=error.code)  # it runs out
+
     async def _move(self, binding: Binding, bind: Bind, target: Target, why: str, until: float) -> Binding:
         """Rebinds, by compare-and-set; the loser follows the winner."""
         fence = binding.fence or 0
@@ -115,18 +145,20 @@ class Placing(Plumbing):
                 durable=durable,
             )
 
+        ours: Binding | None = None
         try:
             moved: Binding = (await self._decide(build, target, False, until=until)).result
+            self._instruments.bind("rebound")
+            if bind.commit and moved.fence is not None:
+                confirm = self.commands.confirm(target, moved.fence, ttl_ms=bind.ttl_ms or 0, request_id=self._request_id())
+                committed: Binding = (await self._run(confirm, until)).result
+                moved = msgspec.structs.replace(committed, action="bind", rebound=True)
+            ours = moved
+            return moved
         except StaleFence as lost:
-            self._account(placed, None)
             return lost.binding or binding
-        except BaseException:
-            self._account(placed, None)
+        except asyncio.CancelledError:
+            self._return_unseen(lambda: self._decide(build, target, False), target)
             raise
-        self._account(placed, moved)
-        self._instruments.bind("rebound")
-        if bind.commit and moved.fence is not None:
-            confirm = self.commands.confirm(target, moved.fence, ttl_ms=bind.ttl_ms or 0, request_id=self._request_id())
-            committed: Binding = (await self._run(confirm, until)).result
-            moved = msgspec.structs.replace(committed, action="bind", rebound=True)
-        return moved
+        finally:
+            self._account(placed, ours)

@@ -74,7 +74,8 @@ class Plumbing:
         self._memo: Memo | None = None
         self._registry: Registry | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._touches: set[asyncio.Task[None]] = set()
+        self._behind: set[asyncio.Task[None]] = set()
+        """What is written while nobody waits for it."""
         self.commands = self._make_commands(Config(NEW_NAMESPACE, settings.partitions, settings.touch_granularity_ms))
         self._quick = QuickPath(self.commands)
 
@@ -175,9 +176,9 @@ class Plumbing:
 
     async def close(self) -> None:
         """Writes what is still to be written behind, and closes every connection. May be called twice."""
-        if self._touches:
-            await asyncio.wait(list(self._touches), timeout=self._deadline_s)
-        for task in list(self._touches):
+        if self._behind:
+            await asyncio.wait(list(self._behind), timeout=self._deadline_s)
+        for task in list(self._behind):
             task.cancel()
         if self._watching is not None:
             self._watching.cancel()
@@ -336,8 +337,8 @@ class Plumbing:
         """Writes the activity of memo hits behind, within one granularity of the first."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._touch_later(key, entry, bind_ttl_ms, self._monotonic()))
-        self._touches.add(task)
-        task.add_done_callback(self._touches.discard)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
 
     async def _touch_later(self, key: str, entry: MemoEntry, bind_ttl_ms: int, at: float) -> None:
         memo, epoch = self._memo, entry.resolution.epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -28,6 +28,12 @@ log = structlog.get_logger("limpet")
 
 Kind = Literal["turn", "fork", "delegate", "tool", "background"]
 KINDS: Final = ("turn", "fork", "delegate", "tool", "background")
+
+
+class Build(Protocol):
+    """Makes a turn's call. ``again``: the request id is not new."""
+
+    def __call__(self, durable: bool, bind: Bind | None, incarnation: str, again: bool = False) -> Call[Answer]: ...
 
 
 class Sent(NamedTuple):
@@ -130,7 +136,7 @@ class Resolving(Placing):
         request_id: str | None,
         require_durable: bool,
     ) -> Resolution:
-        until = self._monotonic() + self._deadline_s
+        until, ours = self._monotonic() + self._deadline_s, request_id is None
         known = self._quick.known(key) if request_id is None and not seen and self._verified else None
         if known is not None and bind is not None and (bind.pool is not None or bind.wait_ms or self._registry is not None):
             resolution = await self._glance(known, policy, exempt, session_id, bind, until)
@@ -144,7 +150,7 @@ class Resolving(Placing):
             request_id = rid  # it may have taken effect: the long way looks it up
         target = self.commands.declared(key)
 
-        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
+        def build(durable: bool, bind: Bind | None, incarnation: str, again: bool = False) -> Call[Answer]:
             return self.commands.resolve(
                 target,
                 session_id=session_id,
@@ -155,14 +161,14 @@ class Resolving(Placing):
                 remembered_epoch=self._memory.recall(target.digest),
                 bind=bind,
                 request_id=rid,
-                look_up=request_id is not None,
+                look_up=again or request_id is not None,
                 durable=durable,
                 incarnation=incarnation,
             )
 
         rid = self._request_id() if request_id is None else request_id
         try:
-            answer = await self._turn(build, target, bind, require_durable, until)
+            answer = await self._turn(build, target, bind, require_durable, until, ours)
         except NotDurable:
             raise
         except StoreUnavailable as error:
@@ -187,15 +193,31 @@ class Resolving(Placing):
         if sent is None:
             return None
         try:
-            reply: bytes = await sent.reply
-        except (LaneLost, ReplyError):
-            return None
-        except StoreUnavailable as error:
-            self.executor.failed(known.record_key, sent.lane)
-            return self._degraded(known.target.key, session_id, error)
-        self.executor.answered("conversation_resolve", until - self._deadline_s, sent.lane)
-        read = self._read_quickly(sent, reply, session_id, bind)
-        return read if isinstance(read, Resolution) else await self._settle_quickly(sent, read, bind, until, require_durable)
+            try:
+                reply: bytes = await sent.reply
+            except (LaneLost, ReplyError):
+                return None
+            except StoreUnavailable as error:
+                self.executor.failed(known.record_key, sent.lane)
+                return self._degraded(known.target.key, session_id, error)
+            self.executor.answered("conversation_resolve", until - self._deadline_s, sent.lane)
+            read = self._read_quickly(sent, reply, session_id, bind)
+            return read if isinstance(read, Resolution) else await self._settle_quickly(sent, read, bind, until, require_durable)
+        except asyncio.CancelledError:
+            if bind is not None:
+                self._return_unseen(lambda: self._ask_again(known.target, session_id, bind, rid), known.target)
+            raise
+
+    def _ask_again(self, target: Target, session_id: str, bind: Bind, rid: str) -> Awaitable[Answer]:
+        """What a turn on the short way was told, for the claim in it."""
+
+        def build(durable: bool) -> Call[Answer]:
+            remembered = self._memory.recall(target.digest)
+            return self.commands.resolve(
+                target, session_id=session_id, remembered_epoch=remembered, bind=bind, request_id=rid, durable=durable
+            )
+
+        return self._decide(build, target, False, guess_durable=False)
 
     async def _glance(
         self, known: Known, policy: Policy, exempt: bool, session_id: str, bind: Bind, until: float
@@ -353,19 +375,21 @@ class Resolving(Placing):
         target = self.commands.physical(session_id)
         rid = self._request_id() if request_id is None else request_id
 
-        def build(durable: bool, bind: Bind | None, incarnation: str) -> Call[Answer]:
+        def build(durable: bool, bind: Bind | None, incarnation: str, again: bool = False) -> Call[Answer]:
             return self.commands.resolve(
                 target,
                 session_id=session_id,
                 bind=bind,
                 request_id=rid,
-                look_up=request_id is not None,
+                look_up=again or request_id is not None,
                 durable=durable,
                 incarnation=incarnation,
             )
 
         try:
-            answer = await self._turn(build, target, bind, require_durable, self._monotonic() + self._deadline_s)
+            answer = await self._turn(
+                build, target, bind, require_durable, self._monotonic() + self._deadline_s, request_id is None
+            )
         except NotDurable:
             raise
         except StoreUnavailable as error:
@@ -376,14 +400,16 @@ class Resolving(Placing):
 
     async def _turn(
         self,
-        build: Callable[[bool, Bind | None, str], Call[Answer]],
+        build: Build,
         target: Target,
         bind: Bind | None,
         require_durable: bool,
         until: float,
+        ours: bool,
     ) -> Answer:
         """Resolves; with a bind proposes a worker first, waits for another's claim if the caller wants that, and afterwards sees
-        to it that the worker can go on. All before ``until`` (monotonic seconds), but for the waiting."""
+        to it that the worker can go on. All before ``until`` (monotonic seconds), but for the waiting. ``ours``: the request id
+        is known to nobody else."""
         guess = self._memory.recall(target.digest) == 0  # the first turn here is likely to create or claim
         if bind is None:
             return await self._decide(
@@ -393,12 +419,22 @@ class Resolving(Placing):
         try:
 
             async def ask() -> Answer:
-                return await self._decide(
-                    lambda durable: build(durable, placed.bind, placed.incarnation),
-                    target,
-                    require_durable,
-                    guess_durable=guess,
-                    until=None if bind.wait_ms else until,
+                try:
+                    return await self._decide(
+                        lambda durable: build(durable, placed.bind, placed.incarnation),
+                        target,
+                        require_durable,
+                        guess_durable=guess,
+                        until=None if bind.wait_ms else until,
+                    )
+                except asyncio.CancelledError:
+                    if ours:
+                        self._return_unseen(lambda: again(guess), target)
+                    raise
+
+            def again(guess: bool) -> Awaitable[Answer]:
+                return self._decide(
+                    lambda durable: build(durable, placed.bind, placed.incarnation, True), target, False, guess_durable=guess
                 )
 
             answer = await (self._ask_and_wait(ask, target, bind.wait_ms / 1000) if bind.wait_ms else ask())

@@ -138,16 +138,25 @@ class Turn:
         try:
             renewing, self._renewing = self._renewing, None  # it holds us, too
             if renewing is not None:
-                renewing.cancel()
-                await asyncio.wait([renewing])
-            if error is None:
-                await self._settle_well()
-            else:
-                # Shielded: a cancelled turn must still give its claim back. Bounded by the client's deadline.
-                await asyncio.shield(self._settle_badly(error))
+                settling = asyncio.get_running_loop().create_task(self._settle(renewing, error))
+                try:
+                    await asyncio.shield(settling)
+                except asyncio.CancelledError:
+                    # A turn that is cancelled while it is left must still confirm its claim or give it back. Waited for, since
+                    # the client may be closed next; the client's deadline bounds it.
+                    await asyncio.wait([settling])
+                    raise
         finally:
             if self._publication is not None:
                 self._publication.end()
+
+    async def _settle(self, renewing: asyncio.Task[None], error: BaseException | None) -> None:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+        if error is None:
+            await self._settle_well()
+        else:
+            await self._settle_badly(error)
 
     async def _settle_well(self) -> None:
         try:

@@ -69,11 +69,14 @@ class Lane(asyncio.Protocol):
         # The stream objects of redis-py stay referenced: their finaliser would close the transport under us.
         writer = connection._writer  # redis-py has no public way to the transport
         assert writer is not None
+        socket = writer.transport.get_extra_info("socket")
+        if socket is None or writer.transport.is_closing():
+            raise Unreachable("The store took the connection and closed it at once.")
         connection._reader = connection._writer = None  # it no longer owns the socket
         self._writer = writer
         self._transport: asyncio.WriteTransport = writer.transport
         self._transport.set_protocol(self)
-        self._socket = -1 if writer.transport.get_extra_info("sslcontext") else writer.transport.get_extra_info("socket").fileno()
+        self._socket = -1 if writer.transport.get_extra_info("sslcontext") else socket.fileno()
 
     @classmethod
     async def open(
@@ -105,7 +108,7 @@ class Lane(asyncio.Protocol):
             raise StoreUnavailable(
                 f"The store refuses the credentials in its URL ({str(error).rstrip('.')}); mend user and password there."
             ) from error
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, RuntimeError) as error:  # uvloop's RuntimeError: written to a connection that was reset
             if isinstance(error.__context__, ssl.SSLCertVerificationError):
                 raise StoreUnavailable(f"The store's certificate is not trusted ({error.__context__.verify_message}).") from error
             raise Unreachable(f"Cannot connect to the store ({error}); check its address and that it runs.") from error

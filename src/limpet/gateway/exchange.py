@@ -161,7 +161,7 @@ class Exchange:
             bind=bind,
         )
         if not options.router:
-            self._conversation = (self._entry.namespace, resolution.source, who.key or who.session_id)
+            self._conversation = (self._entry.namespace, resolution.source, resolution.key or who.session_id)
             self._shared.moves.saw(self._conversation, resolution.binding)
         return resolution
 
@@ -405,9 +405,10 @@ class Exchange:
     async def _give_back(self, error: BaseException) -> None:
         if self._client.gone and self._client.status is not None:
             self._shared.measures.cut("client")
-        if self._lease is not None:
-            await self._lease.settle()
-            await self._lease.abort(_reason(error))
+        lease = self._lease  # ours even when a second cancellation ends the exchange before this, which is shielded from it
+        if lease is not None:
+            await lease.settle()
+            await lease.abort(_reason(error))
 
 
 def _reason(error: BaseException) -> str:

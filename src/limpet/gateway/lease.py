@@ -38,6 +38,7 @@ class Lease:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.lost = False
+        self._over = False
 
     @property
     def binding(self) -> Binding | None:
@@ -70,6 +71,8 @@ class Lease:
             self._later(binding.expires_in_ms or 0)
 
     def _later(self, left_ms: float) -> None:
+        if self._over:  # a renewal or confirm that was under way when the request ended
+            return
         delay = max(SHORTEST_S, left_ms / 1000 / RENEWALS_PER_TTL)
         self._timer = asyncio.get_running_loop().call_later(delay, self._due, left_ms)
 
@@ -89,7 +92,7 @@ class Lease:
             return
         except StoreUnavailable:
             left_ms = max(100.0, left_ms / 2)
-        if self.binding is binding and self._timer is None:
+        if self.binding is binding and self._timer is None and not self.lost:
             self._later(left_ms)
 
     def _stop(self) -> None:
@@ -119,7 +122,8 @@ class Lease:
             await asyncio.wait(set(self._tasks))
 
     def stop(self) -> bool:
-        """No more renewals. Whether store work is still to be settled."""
+        """No more renewals, ever: the request is over. Whether store work is still to be settled."""
+        self._over = True
         self._stop()
         return bool(self._tasks)
 
