@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import os
+import socket
+import struct
+import threading
 
 import pytest
 
@@ -70,3 +75,37 @@ async def test_a_store_that_hangs_up_between_two_calls(fresh_server, wait_for) -
                 return not (await client.resolve("k", session_id="s")).degraded
 
             await wait_for(back, 5, "the client to recover by itself")
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("after", [0, 1, 40, 200], ids=lambda size: f"{size}-bytes")
+def test_a_peer_that_takes_connections_and_resets_them(loop: str, after: int) -> None:
+    """A proxy with nothing behind it, say: at once, or in the middle of the greeting. It is a store that is away."""
+    runner = asyncio.run if loop == "asyncio" else pytest.importorskip("uvloop").run
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = server.accept()
+                except OSError:
+                    return
+                with peer, contextlib.suppress(OSError):
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    if after:
+                        peer.recv(after)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+
+        async def ask() -> list[bool]:
+            async with contextlib.AsyncExitStack() as stack:
+                client = Limpet.connect(f"redis://127.0.0.1:{server.getsockname()[1]}", deadline_ms=30)
+                stack.push_async_callback(client.close)
+                return [(await client.resolve("k", session_id="s", bind=True)).degraded for _ in range(20)]
+
+        try:
+            assert all(runner(ask()))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(5)

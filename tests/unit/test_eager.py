@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -32,6 +34,33 @@ async def test_an_exception_belongs_to_whoever_awaits() -> None:
     started = Started(fails())
     with pytest.raises(ValueError, match="at once"):
         await started
+
+
+@pytest.mark.parametrize("waits", [0, 1], ids=["at-once", "later"])
+async def test_an_exception_leaves_no_cycle(waits: int) -> None:
+    """The frame that raises it is in its traceback, and must not hold it."""
+
+    class Failure(Exception):
+        pass
+
+    async def fails() -> None:
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        raise Failure
+
+    async def caught() -> weakref.ref[Failure]:
+        try:
+            await Started(fails())
+        except Failure as error:
+            return weakref.ref(error)
+        raise AssertionError("not reached")
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await caught())() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("waits", [1, 2, 5])

@@ -68,6 +68,33 @@ async def test_renews_until_stopped() -> None:
     assert held.claimed
 
 
+@pytest.mark.parametrize("then", ["stop", "abort", "confirm"])
+async def test_a_renewal_under_way_as_it_ends_is_the_last(then: str) -> None:
+    """However it ends: the binding of a request that is over must be able to lapse."""
+    answered = asyncio.Event()
+
+    class Slow(Scripted):
+        async def renew(self, **options: Any) -> Binding:
+            self.calls.append(("renew", options))
+            self.called.set()
+            await answered.wait()
+            return CLAIM
+
+    client = Slow(abort=[CLAIM], confirm=[BOUND])
+    held = lease(client, CLAIM)
+    held.start()
+    await client.count("renew", 1)
+    if then == "confirm":
+        held.spawn(held.confirm())
+    elif then == "abort":
+        await held.abort("failed")
+    if then != "abort":
+        assert held.stop()
+    answered.set()
+    await held.settle()
+    assert held._timer is None
+
+
 async def test_a_stale_renewal_ends_it() -> None:
     """Whoever lost the binding renews no more, and confirms and gives back nothing."""
     client = Scripted(renew=[STALE])
