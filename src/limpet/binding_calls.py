@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from limpet.bind import MAX_BIND_TTL_MS, MAX_CLAIM_TTL_MS, Bind
 from limpet.calls import Answer, Call, Target
 from limpet.errors import InvalidRequest, StaleFence
-from limpet.placing import Placing
+from limpet.placing import Placing, unseen
 from limpet.results import Binding
 from limpet.validate import check_epoch, check_int, check_reason, check_request_id, check_text
 
@@ -175,7 +174,7 @@ class BindingCalls(Placing):
         try:
             binding = await self._bound("rebind", build, target, require_durable)
         except BaseException as error:
-            if request_id is None and isinstance(error, asyncio.CancelledError):
+            if request_id is None and unseen(error):
                 self._return_unseen(lambda: self._decide(build, target, False), target)
             self._account(placed, None)
             raise

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
 from limpet.bind import Bind
 from limpet.calls import Answer, Call, Target
-from limpet.errors import LimpetError, StaleFence
+from limpet.errors import LimpetError, NotDurable, NotTried, StaleFence, StoreUnavailable
 from limpet.opinion import Opinion
 from limpet.plumbing import Plumbing
 from limpet.registry import Registry
 from limpet.results import Binding, Resolution
 
-__all__ = ["Placing"]
+__all__ = ["Placing", "unseen"]
 
 log = structlog.get_logger("limpet")
+
+MAX_BEHIND: Final = 2048
+"""Claims that are being given back, and touches to be written, at once."""
+PAUSE_S: Final = 0.1
+MAX_PAUSE_S: Final = 1.0
+
+
+def unseen(error: BaseException) -> bool:
+    """Whether a call that ended so may have made a claim that its caller was not told of."""
+    return isinstance(error, asyncio.CancelledError | StoreUnavailable) and not isinstance(error, NotDurable | NotTried)
 
 
 class _Placed(NamedTuple):
@@ -99,20 +110,30 @@ class Placing(Plumbing):
         return answer._replace(result=msgspec.structs.replace(resolution, binding=binding))
 
     def _return_unseen(self, ask: Callable[[], Awaitable[Answer]], target: Target) -> None:
-        """Whoever asked was cancelled, and nobody will see the claim that was made for him: others would wait for its ttl. So it
-        is asked for once more (``ask``, under the same request id, which gives the same claim) and given back.
+        """Whoever asked was cancelled, or the store answered too late: nobody will see the claim that it may have made, and
+        others would wait for its ttl. So it is asked for once more (``ask``, under the same request id, which gives the same
+        claim) and given back, as soon as the store answers.
 
         Not where the request id is the caller's own: what becomes of its claim is for his retry to say.
         """
-        if self._executor is None:  # closed meanwhile
+        if self._executor is None or len(self._behind) >= MAX_BEHIND:  # closed meanwhile; or an outage of many: these run out
             return
         task = asyncio.get_running_loop().create_task(self._give_back(ask, target))
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
 
     async def _give_back(self, ask: Callable[[], Awaitable[Answer]], target: Target) -> None:
+        until, pause = self._monotonic() + self.settings.claim_ttl_ms / 1000, PAUSE_S
         try:
-            result = (await ask()).result
+            while True:
+                try:
+                    result = (await ask()).result
+                    break
+                except StoreUnavailable:
+                    await asyncio.sleep(pause * (0.5 + random.random()))
+                    pause = min(pause * 2, MAX_PAUSE_S)
+                    if self._monotonic() >= until or self._executor is None:
+                        raise
             binding: Binding | None = result.binding if isinstance(result, Resolution) else result
             if binding is None or binding.action != "bind" or binding.state != "claimed" or binding.fence is None:
                 return
@@ -157,8 +178,9 @@ class Placing(Plumbing):
             return moved
         except StaleFence as lost:
             return lost.binding or binding
-        except asyncio.CancelledError:
-            self._return_unseen(lambda: self._decide(build, target, False), target)
+        except BaseException as error:
+            if unseen(error):
+                self._return_unseen(lambda: self._decide(build, target, False), target)
             raise
         finally:
             self._account(placed, ours)

@@ -15,7 +15,7 @@ from limpet.errors import InvalidRequest, LimpetError, NotDurable, StoreUnavaila
 from limpet.executors.durable import Promise
 from limpet.executors.lane import Lane, LaneLost, ReplyError
 from limpet.keys import digest
-from limpet.placing import Placing
+from limpet.placing import Placing, unseen
 from limpet.policy import NONE, Policy
 from limpet.quick import Known
 from limpet.results import Resolution
@@ -199,6 +199,8 @@ class Resolving(Placing):
                 return None
             except StoreUnavailable as error:
                 self.executor.failed(known.record_key, sent.lane)
+                if bind is not None:
+                    self._return_unseen(lambda: self._ask_again(known.target, session_id, bind, rid), known.target)
                 return self._degraded(known.target.key, session_id, error)
             self.executor.answered("conversation_resolve", until - self._deadline_s, sent.lane)
             read = self._read_quickly(sent, reply, session_id, bind)
@@ -338,6 +340,8 @@ class Resolving(Placing):
                 done(read if isinstance(read, Resolution) else self._settle_quickly(sent, read, bind, until, False))
             elif isinstance(error, StoreUnavailable):
                 self.executor.failed(known.record_key, sent.lane)
+                if bind is not None:
+                    self._return_unseen(lambda: self._ask_again(known.target, session_id, bind, rid), known.target)
                 done(self._degraded(key, session_id, error))
             else:  # it may have taken effect: the long way looks it up
                 done(self.resolve(key, session_id=session_id, policy=policy, exempt=exempt, bind=bind, request_id=rid))
@@ -427,8 +431,8 @@ class Resolving(Placing):
                         guess_durable=guess,
                         until=None if bind.wait_ms else until,
                     )
-                except asyncio.CancelledError:
-                    if ours:
+                except BaseException as error:
+                    if ours and unseen(error):
                         self._return_unseen(lambda: again(guess), target)
                     raise
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from limpet import Limpet
+from limpet import Limpet, StoreUnavailable
 from limpet.results import Resolution
+from tests.support.servers import Server
 
 MOMENTS = range(0, 48, 3)
 """Turns of the loop after which a call is cancelled: before it is sent, under way, answered, and over."""
@@ -107,6 +108,36 @@ async def test_a_turn(client: Limpet, wait_for: WaitFor, body: str) -> None:
             cut += await cancelled(work(key), moment)
         await wait_for(lambda key=key: free(client, key), 3, "the claim to be confirmed or given back")
     assert cut
+
+
+@pytest.mark.default_deadline
+@pytest.mark.parametrize("durability", ["none", "aof"])
+async def test_answers_that_come_too_late(fresh_server: Callable[..., Server], wait_for: WaitFor, durability: str) -> None:
+    """A store that stalls makes the claims of degraded turns all the same, once it goes on; nobody holds them."""
+    server = fresh_server()
+    async with Limpet.connect(server.url, durability=durability, claim_ttl_ms=60_000) as client:
+        bound = (await client.resolve("bound", session_id="s", bind={"worker": "w0", "commit": True})).binding
+        assert bound is not None
+        assert bound.fence is not None
+        for n in range(4):
+            await client.resolve(f"known-{n}", session_id="s")
+        keys = [f"{kind}-{n}" for kind in ("new", "known") for n in range(4)]
+        server.pause()
+        try:
+            turns = await asyncio.gather(*(client.resolve(key, session_id="s", bind=True) for key in keys))
+            assert all(turn.degraded for turn in turns)
+            with pytest.raises(StoreUnavailable):
+                await client.rebind("bound", fence=bound.fence, reason="lost", worker="w1")
+        finally:
+            server.resume()
+        for key in (*keys, "bound"):
+            await wait_for(lambda key=key: returned(client, key), 10, f"the claim of {key} to be given back")
+
+
+async def returned(client: Limpet, key: str) -> bool:
+    """Whether the next turn is told to bind, or need not; a store that is just back may degrade it."""
+    found = await client.resolve(key, session_id="other", bind=True)
+    return found.binding is not None and found.binding.action in ("bind", "continue")
 
 
 async def test_an_id_of_the_caller_s_own(store_url: str) -> None:

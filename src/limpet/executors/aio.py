@@ -16,7 +16,7 @@ import hiredis
 
 from limpet.calls import Call
 from limpet.clock import SystemClock
-from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word, unwrapped
+from limpet.errors import LimpetError, NotTried, StoreCorrupt, StoreUnavailable, error_for_word, unwrapped
 from limpet.executors.breaker import Breaker
 from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
@@ -88,7 +88,7 @@ class AsyncExecutor:
         breaker = lane.breaker if lane is not None else self.topology.breaker(call.keys[0])
         if not breaker.admits():
             self.metrics.store_error("breaker_open")
-            raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
+            raise NotTried("The store has not answered lately; it is tried again every half second.")
         try:
             if lane is None or lane.full():
                 reply = await self._persist(call, deadline, "shared", _plain)
@@ -116,7 +116,7 @@ class AsyncExecutor:
         breaker = self.topology.breaker(call.keys[0])
         if not breaker.admits():
             self.metrics.store_error("breaker_open")
-            raise StoreUnavailable("The store has not answered lately; it is tried again every half second.")
+            raise NotTried("The store has not answered lately; it is tried again every half second.")
 
         def send(lane: Lane, command: tuple[Any, ...], until: float, asking: bool) -> asyncio.Future[Committed]:
             return self._commit_of(lane).submit(command, until, promise, asking)

@@ -62,7 +62,7 @@ class Gateway:
             await own(scope, receive, send)
             return
         route = _route(scope["path"]) if scope["method"] == "POST" else _OTHER
-        client = ClientSide(receive, send)
+        client = ClientSide(scope, receive, send)
         measures = self._shared.measures
         measures.begin()
         try:
@@ -114,7 +114,6 @@ class Gateway:
             self._shared, entry, client, route=route, target=target, headers=pairs, responses=route == "responses"
         )
         data = await read_body(client.receive, headers, self._shared.options.max_body)
-        client.body_is_read()
         await exchange.run(data)
 
     async def _through(
@@ -219,9 +218,12 @@ def _route(path: str) -> str:
 def _target(scope: Scope) -> str:
     """Path and query as the client sent them.
 
-    Raises InvalidRequest for a path with dot segments: what the upstream makes of one may lie outside its base path.
+    Raises InvalidRequest for what is no path, so that nothing of it can become part of the upstream's address, and for a path
+    with dot segments: what the upstream makes of one may lie outside its base path.
     """
     raw: bytes = scope["raw_path"]
+    if not raw.startswith(b"/"):
+        raise InvalidRequest("The request's target has to be a path, one that begins with '/'.", field="path")
     if not _DOTS.isdisjoint(segment.lower() for segment in raw.split(b"/")):
         raise InvalidRequest("The path holds '.' or '..' segments; send it in its plain form.", field="path")
     query: bytes = scope["query_string"]

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from limpet.errors import LimpetError
 from limpet.gateway.problems import Headers, document, headers_for
 from limpet.service.body import Disconnected
+from limpet.service.flow import GONE
 from limpet.service.problems import CONTENT_TYPE
 
 __all__ = ["ClientSide"]
@@ -19,10 +20,10 @@ __all__ = ["ClientSide"]
 class ClientSide:
     """``status`` is what was sent, None before; ``gone`` that the client went away before the end of the answer."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.receive = receive
         self._send = send
-        self._body_read = asyncio.Event()
+        self._gone: asyncio.Future[None] = scope[GONE]
         self.status: int | None = None
         self.finished = False
         self.gone = False
@@ -56,10 +57,6 @@ class ClientSide:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def body_is_read(self) -> None:
-        """From now on whatever is received means that the client left."""
-        self._body_read.set()
-
     async def body(self) -> AsyncIterator[bytes]:
         """The request's body as it comes. Raises Disconnected."""
         while True:
@@ -70,7 +67,6 @@ class ClientSide:
             if data := message.get("body", b""):
                 yield data
             if not message.get("more_body", False):
-                self.body_is_read()
                 return
 
     @asynccontextmanager
@@ -80,13 +76,12 @@ class ClientSide:
         assert me is not None
         watched = True
 
-        def left(_: asyncio.Task[None]) -> None:
+        def left(_: asyncio.Future[None]) -> None:
             if watched and not self.finished:
                 self.gone = True
                 me.cancel()
 
-        listener = asyncio.create_task(self._until_gone())
-        listener.add_done_callback(left)
+        self._gone.add_done_callback(left)
         try:
             yield
         except asyncio.CancelledError:
@@ -103,12 +98,7 @@ class ClientSide:
                 raise Disconnected
         finally:
             watched = False
-            listener.cancel()
-
-    async def _until_gone(self) -> None:
-        await self._body_read.wait()
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+            self._gone.remove_done_callback(left)
 
 
 def _extra(error: LimpetError) -> Headers:

@@ -40,8 +40,6 @@ async def pass_through(
     """
     if length is not None:
         headers = [*headers, ("content-length", length)]
-    if not has_body:
-        client.body_is_read()
     async with client.watching():
         text = key if key is not None else str(next(_TURN))
         answer = await _first(dispatcher, fleet, vitals, client, method, target, headers, text, has_body)

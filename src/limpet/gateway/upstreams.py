@@ -41,7 +41,12 @@ class Upstream:
         self.worker: Final = name if worker is None else worker
 
     def url(self, target: str) -> str:
-        """The URL of a request target (path and query). A base that ends with ``/v1`` meets ``/v1/...`` once."""
+        """The URL of a request target (path and query). A base that ends with ``/v1`` meets ``/v1/...`` once.
+
+        Raises InvalidRequest for a target that is no path: it would go on with the host's name.
+        """
+        if not target.startswith("/"):
+            raise InvalidRequest("The request's target has to be a path, one that begins with '/'.", field="path")
         last = self.path.rpartition("/")[2]
         if last and (target == f"/{last}" or target.startswith((f"/{last}/", f"/{last}?"))):
             target = target[len(last) + 1 :]

@@ -3,9 +3,10 @@
 Without them a client that sends a byte now and then (slowloris), or only connects, holds a connection for ever. The times cost a
 normal request nothing: a timer runs only while a head or a body is incomplete after what has arrived.
 
-And without two liberties of its parser: trailers are dropped, since it would append them to the headers, past every proxy that
-guards those (RFC 9110, section 6.5.1); and space after a value is no part of it (section 5.5), so that a key cannot get past who
-compares by it.
+And without three liberties of its parser. Trailers are dropped, since it would append them to the headers, past every proxy that
+guards those (RFC 9110, section 6.5.1). Space after a value is no part of it (section 5.5), so that a key cannot get past who
+compares by it. And a request that offers an upgrade is a request like any other, as nothing is upgraded here (section 7.8): the
+parser would end it with its head, and take its body, which a proxy before us passed as one, for the next request.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import asyncio
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from limpet.service import problems
 from limpet.service.events import ABORT
+from limpet.service.flow import GONE, Watched
 from limpet.settings import Settings
 
 __all__ = ["MAX_HEAD_BYTES", "MIN_BODY_BYTES_PER_S", "Limits", "Protocol", "limited"]
@@ -37,6 +40,8 @@ def _closing(error: problems.HttpError) -> bytes:
 
 _BUSY: Final = _closing(problems.TooManyConnections("This process has as many connections as it may."))
 _SLOW: Final = _closing(problems.TooSlow("The request came too slowly."))
+_NO_TUNNEL: Final = _closing(problems.MethodNotAllowed("CONNECT is not taken: there is no tunnel here.", allow="GET, POST"))
+_OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
 class Limits(NamedTuple):
@@ -60,9 +65,16 @@ class Protocol(HttpToolsProtocol):
     _piece = 0
     _paused = False
     _timer: asyncio.TimerHandle | None = None
+    flow: Watched
+    _gone: asyncio.Future[None]
+    _running: Any = None
+    _offering = False
+    _offered: tuple[tuple[bytes, bytes], ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = Watched(transport, self.loop)
+        self._gone = self.loop.create_future()
         if len(self.connections) > self.limits.connections:
             transport.write(_BUSY)
             transport.close()
@@ -71,11 +83,18 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._untime()
+        self.flow.stop()
+        if not self._gone.done():
+            self._gone.set_result(None)
+        running, self._running = self._running, None
+        if running is not None and not running.response_complete:  # uvicorn tells the newest only, which may wait in its pipeline
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._piece, self._begun, inside = len(data), 0, self._message
-        super().data_received(data)
+        self._feed(data)
         if self.parser is None or self.transport.is_closing():
             return
         if self._in_body:
@@ -91,17 +110,60 @@ class Protocol(HttpToolsProtocol):
                 if self._head > MAX_HEAD_BYTES:
                     self.send_400_response("Request line and headers are too large.")
 
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        pieces = [data]
+        while pieces:
+            piece = pieces.pop(0)
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as offer:
+                if not self.transport.is_closing():
+                    pieces[:0] = [self._without_offer(), piece[offer.args[0] :]]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+
+    def _without_offer(self) -> bytes:
+        """The head that was just read, for a new parser, without its offer."""
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        self._offered = tuple(field for field in self.headers if field[0] == b"upgrade")
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(part for part in value.split(b",") if part.strip().lower() not in _OFFER)
+            if name not in _OFFER:
+                lines.append(b"%b: %b" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._offering = False
+        self._begun -= 1
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_message_begin(self) -> None:
         self._head, self._in_head, self._message = 0, True, True
         self._begun += 1
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope[GONE] = self._gone  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            self._offering = True
+            if self.parser.get_method() == b"CONNECT":
+                self.transport.write(_NO_TUNNEL)
+                self.transport.close()
+            return
+        if self._offered:  # for the application, which may have something to say about it
+            self.headers.extend(self._offered)
+            self._offered = ()
         self._untime()
         if self._head + self._piece > MAX_HEAD_BYTES and self._size() > MAX_HEAD_BYTES:
             raise ValueError("the head is too large")  # which the parser turns into its own error, and uvicorn into a 400
@@ -114,6 +176,8 @@ class Protocol(HttpToolsProtocol):
         self._paused = self._paused or self.flow.read_paused
 
     def on_message_complete(self) -> None:
+        if self._offering:
+            return
         self._untime()
         self._in_body = self._message = False
         super().on_message_complete()
@@ -121,9 +185,6 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self.transport.write(_closing(problems.MalformedRequest(msg)))
         self.transport.close()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """An upgrade is not taken, as RFC 9110 (section 7.8) has it; there is nothing to install."""
 
     def _size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

@@ -2,7 +2,8 @@
 
 The members of an object stay verbatim bytes (:class:`msgspec.Raw`) until somebody asks for one, so key order and the exact
 text of every foreign number (integers beyond 64 bits, ``1.0``, ``1e400``, ``0.10``) survive; only white space between the
-members of an object that was changed is lost. Of a repeated key the last value is kept, which is the one that was read.
+members of an object that was changed is lost. Of a repeated member the last value is kept, which is the one that was read; the
+others go nowhere, changed or not.
 A plain ``dict`` goes through the same code: its values are simply decoded already.
 """
 
@@ -95,7 +96,26 @@ class Body:
         """The body in the form that it came in: a new dict, or bytes (the very same if nothing was changed)."""
         if self._source is None:
             return self._root
-        return msgspec.json.encode(self._root) if self._changed else self._source
+        if self._changed or self._repeats(self._source):
+            return msgspec.json.encode(self._root)
+        return self._source
+
+    def _repeats(self, source: bytes) -> bool:
+        """Whether ``source`` names a member twice. The last was read; at the first, which may hold the key, nobody looked."""
+        root = self._root
+        size = len(msgspec.json.encode(root))  # the shortest way to say it
+        if len(source) == size:
+            return False
+        members = [
+            b"%b: %b" % (msgspec.json.encode(name), value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value))
+            for name, value in root.items()
+        ]
+        if source == b"{%b}" % b", ".join(members):  # as Python's json says it
+            return False
+        try:
+            return len(_scan(source.decode(), keyed=True)) != len(root)
+        except InvalidRequest:  # this way is not as deep as the one that it was read by
+            return True
 
     def _descend(self, path: tuple[str, ...]) -> dict[str, Any] | None:
         """The object that holds the last name of ``path``. Those on the way are replaced by copies of their own."""

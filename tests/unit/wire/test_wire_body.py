@@ -40,17 +40,35 @@ class TestExactText:
         assert chat(b'{"a":1,"prompt_cache_key":null,"b":2}') == b'{"a":1,' + KEY + b',"b":2}'
 
     def test_nothing_to_change_returns_the_very_same_bytes(self) -> None:
-        """White space, repeated keys and all."""
-        raw = b' { "a" : 1.0 , "a" : 2 , "prompt_cache_key" : "mine" } \n'
-        assert chat(raw) is raw
+        """White space and all, however it is spelled."""
+        for raw in (
+            b' { "a" : 1.0 , "b" : 2 , "prompt_cache_key" : "mine" } \n',
+            b'{"a": [1, 2], "prompt_cache_key": "mine"}',
+            b'{"a":{"x": 1},"prompt_cache_key":"mine"}',
+            b'{"\\u0061": 1, "prompt_cache\\u005fkey": "mine"}',
+            b'{"a":"\\ud800","prompt_cache_key":"mine"}',
+            b'{"a":' + b"[" * 400 + b"]" * 400 + b' , "prompt_cache_key":"mine"}',
+        ):
+            assert chat(raw) is raw
         plain = b'{"nvext": {"a": [1e400]}}'
         assert stamp("dynamo", {}, plain, TURN).body is plain
 
     def test_of_a_repeated_key_the_last_is_read_and_kept(self) -> None:
         """The provider cannot read another value than the one that was judged."""
         assert chat(b'{"a":1,"prompt_cache_key":"mine","prompt_cache_key":null}') == b'{"a":1,' + KEY + b"}"
-        raw = b'{"prompt_cache_key":null,"prompt_cache_key":"mine"}'
-        assert chat(raw) is raw
+
+    @pytest.mark.parametrize("colon", [":", ": ", " : "])
+    @pytest.mark.parametrize("comma", [",", ", ", " , "])
+    @pytest.mark.parametrize("name", ["prompt_cache_key", "session_id", "prompt_cache\\u005fkey", "x"])
+    @pytest.mark.parametrize("first", ['"the-key"', "null", '"a,\\"b"', "[1]"])
+    def test_the_others_go_nowhere(self, name: str, first: str, comma: str, colon: str) -> None:
+        """Nor where nothing is to be changed: a first one may hold the key, and it is the one that some providers read."""
+        members = [f'"{name}"{colon}{first}', f'"m"{colon}1', f'"{name}"{colon}"mine"', f'"prompt_cache_key"{colon}"mine"']
+        body = stamp("openai-chat", {}, ("{" + comma.join(members) + "}").encode(), {**TURN, "key": "the-key"}).body
+        assert json.loads(body, object_pairs_hook=list) == [
+            *([("prompt_cache_key", "mine"), ("m", 1)] if "prompt" in name else [(name, "mine"), ("m", 1)]),
+            *([("prompt_cache_key", "mine")] if "prompt" not in name else []),
+        ]
 
     def test_nested_members_are_verbatim_too(self) -> None:
         """Taking a member out of nvext, or adding one, leaves the numbers beside it alone."""
