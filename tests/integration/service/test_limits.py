@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -153,3 +154,30 @@ def test_sizes_are_bounded(service: Any, http: httpx.Client) -> None:
     assert (
         http.post("/v1/resolve", json={"key": "k", "session_id": "s"}, headers={"Idempotency-Key": "x" * 257}).status_code == 400
     )
+
+
+@pytest.mark.parametrize("offer", [b"h2c", b"websocket", b"foo"])
+@pytest.mark.parametrize("path", [b"/v1/resolve", b"/v1/advance"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "body apart"])
+def test_an_offered_upgrade_hides_no_request(service: Any, path: bytes, offer: bytes, apart: bool) -> None:
+    """``curl --http2`` offers one. Nothing is upgraded here, and the body is a body, not the next request."""
+    hidden = b"GET /livez?hidden HTTP/1.1\r\nhost: x\r\n\r\n"
+    head = (
+        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n"
+        b"http2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\ncontent-length: %d\r\n\r\n"
+    )
+    last = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with connect(service) as client:
+        client.sendall(head % (path, offer, len(hidden)) + (b"" if apart else hidden + last))
+        if apart:
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):  # the body is waited for
+                client.recv(1)
+            client.settimeout(10)
+            client.sendall(hidden + last)
+        got = rest(client)
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", got) == [b"400", b"200"]
+    with connect(service) as client:
+        client.sendall(head % (b"/v1/resolve", offer, len(BODY)) + BODY + last)
+        got = rest(client)
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", got) == [b"200", b"200"]
