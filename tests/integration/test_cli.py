@@ -7,12 +7,16 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 LIMPET = Path(sys.executable).with_name("limpet")
@@ -200,6 +204,128 @@ def test_a_reader_that_has_had_enough_is_no_traceback(tmp_path: Path) -> None:
     )
     assert done.stdout == "1\n"
     assert done.stderr == ""
+
+
+PRINT = (
+    *(["--help"], ["--version"], ["bench"], ["demo", "--help"], ["demo"]),
+    *(["config"], ["config", "--json"], ["config", "--new-token"], ["config", "--new-token", "--json"]),
+    *(["resolve", "cli:mute"], ["resolve", "cli:mute", "--json"], ["advance", "cli:mute"], ["advance", "cli:mute", "--json"]),
+    *(["workers"], ["workers", "--json"], ["doctor"]),
+)
+NOWHERE = {">&-": "stdout is closed", ">/dev/full": "No space left on device"}
+
+
+def into(where: str, *args: str) -> list[str]:
+    """A command line with a redirection."""
+    return ["bash", "-c", f'exec "$0" "$@" {where}', str(LIMPET), *args]
+
+
+@pytest.mark.parametrize("args", PRINT, ids=" ".join)
+@pytest.mark.parametrize("where", NOWHERE)
+def test_a_result_that_cannot_be_told_is_a_failure(shell: Shell, args: list[str], where: str, tmp_path: Path) -> None:
+    """Exit code 1 and one line that says why, whether Python keeps the output back until the end or not."""
+    for unbuffered in ("", "1"):
+        done = subprocess.run(
+            into(where, *args),
+            env=environment(**shell.variables, LIMPET_DATA_DIR=str(tmp_path), PYTHONUNBUFFERED=unbuffered),
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=15,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"limpet: The output cannot be written ({NOWHERE[where]})")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("args", "code"), [(["inspect", "cli:nobody"], 1), (["inspect"], 2), (["nope"], 2)])
+@pytest.mark.parametrize("where", NOWHERE)
+def test_an_error_stays_what_it_is_when_nothing_can_be_told(shell: Shell, args: list[str], code: int, where: str) -> None:
+    """Its line, and its exit code; without stderr the exit code alone."""
+    told = shell.run(*args)
+    assert told.returncode == code
+    for streams, line in ((where, told.stderr), (f"{where} 2{where}", "")):
+        done = subprocess.run(
+            into(streams, *args, "--json"),
+            env=environment(**shell.variables),
+            cwd=shell.directory,
+            capture_output=True,
+            text=True,
+            timeout=15,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, line)
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full"])
+def test_a_stderr_that_cannot_be_written_takes_nothing_from_the_result(shell: Shell, streams: str) -> None:
+    """A remark has nowhere to go; the command does what it does."""
+    done = subprocess.run(
+        into(streams, "config", "--json"),
+        env=environment(LIMPET_NO_SUCH_THING="1"),
+        cwd=shell.directory,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "LIMPET_PORT" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("command", ["serve", "gateway"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [(">&-", ""), (">&- 2>&-", ""), (">/dev/full", "No space left on device"), ("> >(exec true)", "Broken pipe")],
+)
+def test_a_server_serves_whoever_reads_its_stdout(tmp_path: Path, command: str, workers: str, where: str, says: str) -> None:
+    """Where it listens can be told to nobody: no reason not to. One line on stderr, none if stdout was closed on purpose."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    extra = ["--upstream", "http://127.0.0.1:1", "--profile", "openai-chat"] if command == "gateway" else []
+    process = subprocess.Popen(
+        into(where, command, *extra, "--port", port, "--workers", workers, "--data-dir", str(tmp_path / "data")),
+        env=environment(),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 15
+        while not _lives(port):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.05)
+        process.send_signal(signal.SIGTERM)
+        stderr = process.communicate(timeout=15)[1]
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0
+    assert says in stderr
+    assert stderr.count("\n") == bool(says)
+
+
+def _lives(port: str) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/livez").is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "²", "9" * 5000], ids=lambda text: text[:9])
+def test_a_width_that_is_none_is_ignored(shell: Shell, columns: str) -> None:
+    """COLUMNS and LINES as broken terminals and cron jobs have them: everything is printed as without them."""
+    shell.json("resolve", "cli:width")
+    for args in (["resolve", "cli:width"], ["inspect", "cli:width"], ["workers"], ["config"]):
+        done = shell.run(*args, COLUMNS=columns, LINES=columns)
+        assert (done.returncode, done.stderr) == (0, "")
+        usual = shell.run(*args, COLUMNS="80", LINES="25").stdout
+        assert usual
+        assert re.sub(r"began .*", "", done.stdout) == re.sub(r"began .*", "", usual)
 
 
 def test_off_loopback_without_tokens_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from limpet.cli.streams import Stdout, standard_streams, stems_from
+
 if TYPE_CHECKING:
     from limpet.cli.problem import Problem
 
@@ -29,23 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Process 1 of a container: the kernel drops a SIGTERM that has no handler, so one that comes before the server has
         # installed its own would be lost, and the container be killed at the end of its patience.
         signal.signal(signal.SIGTERM, _leave)
-    try:
-        code = _run(args)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has had enough (`limpet config | head -1`). Nothing may be flushed there at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    return code
+    with standard_streams() as out:
+        try:
+            return _run(args, out)
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
 
 def _leave(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _run(args: list[str]) -> int:
+def _run(args: list[str], out: Stdout) -> int:
     import typer
 
     import limpet.cli.bench
@@ -59,14 +56,17 @@ def _run(args: list[str]) -> int:
 
     try:
         code = app(args, prog_name="limpet", standalone_mode=False)
+        out.flush()
     except typer.Abort:
         return INTERRUPTED
     except LimpetError as error:
         problem = explain(error)
-    except BrokenPipeError:
-        raise
     except Exception as error:  # noqa: BLE001  (the last line of defence: said in one line, with the way to learn more)
-        if not hasattr(error, "format_message"):
+        if out.lost is not None and stems_from(error, out.lost):
+            if isinstance(out.lost, BrokenPipeError):  # whoever read our output has had enough (`limpet config | head -1`)
+                return FAILED
+            problem = _unheard(out.lost)
+        elif not hasattr(error, "format_message"):
             problem = _unexpected(error)
         else:
             context = getattr(error, "ctx", None)
@@ -77,6 +77,16 @@ def _run(args: list[str]) -> int:
         return code if isinstance(code, int) else 0
     say(problem, as_json="--json" in args)
     return problem.exit_code
+
+
+def _unheard(error: OSError) -> Problem:
+    from limpet.cli.problem import Problem
+
+    text = (
+        f"The output cannot be written ({error.strerror or error}), so it is lost, though what was asked for may have been done; "
+        "send stdout to where it can be written."
+    )
+    return Problem("output_lost", text, FAILED)
 
 
 def _unexpected(error: Exception) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import Final
@@ -51,5 +52,7 @@ def say(problem: Problem, *, as_json: bool) -> None:
     """Prints it: one line on stderr; with ``as_json`` a document on stdout as well."""
     if as_json:
         document = {"error": {"code": problem.code, "detail": problem.detail}}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+        with contextlib.suppress(OSError):  # where stdout is closed or full, the line below still tells
+            sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+            sys.stdout.flush()
     sys.stderr.write(f"limpet: {problem.detail}\n")

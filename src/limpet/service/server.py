@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import sys
 from collections.abc import Callable
@@ -117,8 +118,14 @@ def _address(listener: socket.socket, secure: bool) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """Says it, if anybody listens: those whom we serve have nothing to do with our stdout."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EBADF:  # closed on purpose, or told already
+            why = error.strerror or str(error)
+            logs.logger.warning("cannot write to stdout", reason=why, means="it serves, but does not say where it listens")
 
 
 def _say_error(text: str, code: int) -> int:

@@ -161,6 +161,9 @@ class Supervisor:
     def _start(self, worker: _Worker) -> None:
         ours, theirs = socket.socketpair()
         environ = os.environ | self._settings.to_environ() | {MULTIPROC: self._directory}
+        # Ctrl-C goes to the whole process group, but is for us: the workers get a SIGTERM then. They inherit that it is blocked,
+        # for it may come before any statement of theirs. One that comes to us meanwhile waits, and is not lost.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             worker.process = subprocess.Popen(
                 [sys.executable, "-m", self._module, str(self._listener.fileno()), str(theirs.fileno())],
@@ -169,6 +172,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         worker.channel, worker.ready, worker.started_at = ours, False, self._clock.monotonic()
         self._selector.register(ours, selectors.EVENT_READ, worker)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -113,6 +116,46 @@ def test_workers_end_with_their_parent(serve: Callable[..., Running]) -> None:
     assert found[0].status_code == 200
     wait_until(lambda: not any(map(alive, children)), "the end of the workers")
     assert not list(directory.glob("limpet-metrics-*"))
+
+
+SLOW_START = """
+import signal, sys, threading
+if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].endswith(".worker"):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    open(f"starting-{sys.orig_argv[-1]}", "w").close()
+    while signal.SIGTERM not in signal.sigpending():
+        threading.Event().wait(0.05)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+"""
+"""A sitecustomize, which Python imports before anything of ours: a worker process does not get further than that, and meets the
+supervisor's SIGTERM only when it has met the terminal's SIGINT."""
+
+
+@pytest.mark.parametrize(
+    "command", [["serve"], ["gateway", "--upstream", "http://127.0.0.1:1", "--profile", "openai-chat"]], ids=["serve", "gateway"]
+)
+def test_ctrl_c_while_workers_start_is_silent(command: list[str], tmp_path: Path) -> None:
+    """The terminal sends it to all of them, however far they are."""
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "sitecustomize.py").write_text(SLOW_START)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_") and name != "REDIS_URL"}
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("limpet"), *command, "--port", "0", "--workers", "2"],
+        env=clean | {"LIMPET_REDIS_URL": "redis://127.0.0.1:1/0", "PYTHONPATH": str(tmp_path / "planted")},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a process group of its own
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("starting-*"))) == 2, "the start of the workers")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=15) == ("", "")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_metrics_directory_goes_with_the_service(serve: Callable[..., Running]) -> None:

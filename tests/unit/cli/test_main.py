@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -128,6 +132,48 @@ def test_what_nobody_expected_is_one_line_too(monkeypatch: pytest.MonkeyPatch, c
     assert capsys.readouterr().err == (
         "limpet: This is a mistake in Limpet (ZeroDivisionError: by zero); LIMPET_LOG_LEVEL=debug shows where.\n"
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_a_full_disk_is_told_from_inside_a_task_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A task group makes an exception of its own of what its tasks fail for."""
+
+    async def tell() -> None:
+        sys.stdout.write("done")
+        sys.stdout.flush()
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(tell())
+
+    monkeypatch.setattr("limpet.cli.config.config", lambda **_: asyncio.run(work()))
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["config"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("limpet: The output cannot be written (No space left on device)")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_another_full_disk_is_not_taken_for_that_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even after stdout was given up, as the service does; and nothing is left for a last flush that would fail again."""
+
+    def broken(*_: object, **__: object) -> int:
+        with contextlib.suppress(OSError):
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+        raise OSError(errno.ENOSPC, "No space left on device", "plot.svg")
+
+    monkeypatch.setattr("limpet.cli.config.config", broken)
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["config"]) == 1
+    err = capsys.readouterr().err
+    assert "plot.svg" in err
+    assert err.count("\n") == 1
 
 
 def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
