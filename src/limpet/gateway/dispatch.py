@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
 
+from limpet.gateway.heads import is_sendable
 from limpet.gateway.options import Options
 from limpet.gateway.problems import BadGateway, NoUpstream, UpstreamTimeout
 from limpet.gateway.upstreams import Upstream
@@ -29,6 +31,34 @@ class Stale(BadGateway):
     """A connection that had been kept alive was closed when we wrote to it: nothing is wrong with the upstream."""
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Never gives out a connection on which something came that nobody asked for: the next request would take it for its answer,
+    and that may be another caller's."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        """A connection, fresh or reused."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is None or not protocol.should_close:
+                return connection
+            connection.close()
+
+
+class _Answer(aiohttp.ClientResponse):
+    """A 204 that announces a body ends its connection: that body may still come."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Read the head."""
+        protocol = connection.protocol
+        await super().start(connection)
+        if self.status == 204 and self.headers.get("Content-Length", "0") != "0" and protocol is not None:
+            protocol.close()
+        return self
+
+
 class Dispatcher:
     """The client side of the gateway: keep-alive, bounded pools, no redirects, no decompression, no cookies."""
 
@@ -41,10 +71,11 @@ class Dispatcher:
             trace: aiohttp.TraceConfig = aiohttp.TraceConfig()
             trace.on_connection_reuseconn.append(_reused)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
+                connector=_Connector(
                     limit=CONNECTIONS, limit_per_host=PER_UPSTREAM, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=30
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                response_class=_Answer,
                 auto_decompress=False,
                 skip_auto_headers=_NO_AUTO,
                 trust_env=False,
@@ -77,10 +108,14 @@ class Dispatcher:
         Raises:
             NoUpstream: nothing was sent.
             Stale: a kept-alive connection was closed under the request.
-            BadGateway: reset, no HTTP, or a status that ends no request.
+            BadGateway: reset, no HTTP, a status that ends no request, or a header that cannot be sent on.
             UpstreamTimeout: silence.
         """
-        return await self._ask(upstream, method, upstream.url(target), headers, body)
+        answer = await self._ask(upstream, method, upstream.url(target), headers, body)
+        if not is_sendable(answer.raw_headers):
+            answer.close()
+            raise BadGateway("The upstream's answer has a header with a control character, which is not passed on.")
+        return answer
 
     async def check(self, upstream: Upstream, path: str) -> int:
         """The status of a GET of ``path`` at the server's root; the body is left unread. Raises as :meth:`send`."""

@@ -379,10 +379,10 @@ class Exchange:
             self._lease.spawn(self._lease.confirm(worker, dp_rank))
 
     def _chained(self, response_id: str) -> None:
-        who, lease = self._who, self._lease
-        if who is None or who.key is None or lease is None or lease.resolution.degraded:
+        who, lease, name = self._who, self._lease, response_name(response_id)
+        if who is None or who.key is None or lease is None or lease.resolution.degraded or name is None:
             return
-        self._link = asyncio.ensure_future(self._entry.client.link_response(response_name(response_id), who.key))
+        self._link = asyncio.ensure_future(self._entry.client.link_response(name, who.key))
         lease.spawn(self._link)
 
     async def _linked(self) -> None:

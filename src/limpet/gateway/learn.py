@@ -9,6 +9,7 @@ import msgspec
 
 from limpet.errors import InvalidRequest
 from limpet.gateway.events import data_of, split_events, with_data
+from limpet.validate import check_text
 from limpet.wire.body import MISSING, Body, array_of, text_of
 
 __all__ = ["Reader", "ResponseReader", "WorkerReader", "asked_for_worker"]
@@ -62,16 +63,19 @@ class WorkerReader:
         if _MARK not in data:
             return data
         try:
-            body = Body(data)
-        except InvalidRequest:
+            return self._looked(data, Body(data))
+        except InvalidRequest:  # no JSON, here or further inside
             return data
+
+    def _looked(self, data: bytes, body: Body) -> bytes:
         if body.get(_WORKER) is MISSING:
             return data
         if self._learned is not None:
             worker = _id_text(body.get((*_WORKER, "decode_worker_id")))
             if worker is not None:
+                rank = _rank(body.get((*_WORKER, "decode_dp_rank")))
                 learned, self._learned = self._learned, None
-                learned(worker, _rank(body.get((*_WORKER, "decode_dp_rank"))))
+                learned(worker, rank)
         if self._keep:
             return data
         body.remove(_WORKER)
@@ -84,7 +88,10 @@ def _id_text(value: Any) -> str | None:
     if text is None and isinstance(value, msgspec.Raw):
         digits = bytes(value)
         text = digits.decode() if digits.isdigit() else None
-    return text if text and len(text) <= 256 and text.isprintable() else None
+    try:
+        return check_text(text, _NAME) if text and text.isprintable() else None
+    except InvalidRequest:  # longer than a worker's name may be: in bytes, which only the store would find out
+        return None
 
 
 def _rank(value: Any) -> int | None:

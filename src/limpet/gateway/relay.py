@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import aiohttp
-import msgspec
 
+from limpet.errors import InvalidRequest
 from limpet.gateway.client_side import ClientSide
 from limpet.gateway.dispatch import read_some
 from limpet.gateway.events import EventCutter, data_of, split_events
-from limpet.gateway.heads import answer_headers
+from limpet.gateway.heads import answer_headers, has_body
 from limpet.gateway.learn import Reader
 from limpet.gateway.problems import BadGateway, error_event
 from limpet.service.problems import HttpError
+from limpet.wire.body import MISSING, Body
 
 __all__ = ["Opened", "open_answer", "relay"]
 
 _FAILED: Final = b"error"
+_NOTHING: Final = re.compile(rb'null|false|0|""|\{\s*\}|\[\s*\]')
 Hook = Callable[[], Awaitable[None]]
 
 
 class Opened:
-    """An answer whose first bytes have come. ``good``: the upstream serves this turn. ``reads``: readers see it go by."""
+    """An answer whose first bytes have come. ``good``: the upstream serves this turn. ``reads``: readers see it go by.
+    ``unread``: so many of the first bytes are for no reader."""
 
-    __slots__ = ("answer", "cutter", "ended", "first", "good", "readers")
+    __slots__ = ("answer", "cutter", "ended", "first", "good", "readers", "unread")
 
     def __init__(self, answer: aiohttp.ClientResponse, readers: list[Reader]) -> None:
         self.answer = answer
         self.good = answer.status < 400
         plain = answer.headers.get("Content-Encoding", "identity").strip().lower() == "identity"
-        stream = answer.content_type == "text/event-stream"
+        stream = _media_type(answer) == "text/event-stream"
         self.cutter = EventCutter() if plain and stream else None
         self.readers = readers if plain and self.good else []
         self.first = b""
+        self.unread = 0
         self.ended = False
 
     @property
@@ -63,10 +68,10 @@ async def open_answer(answer: aiohttp.ClientResponse, readers: list[Reader], lim
             while data and not opened.first:
                 data = await read_some(answer)
                 opened.first = opened.cutter.feed(data)
-            opened.ended = not data or answer.content.at_eof()
+            opened.ended, opened.unread = not data or answer.content.at_eof(), opened.cutter.unread
             if opened.ended:
                 opened.first += opened.cutter.end()
-            opened.good = opened.good and not _is_error(opened.first)
+            opened.good = opened.good and (opened.unread > 0 or not _is_error(opened.first))
         elif opened.readers and data:
             opened.first, opened.ended = await _all(answer, data, limit), True
         else:
@@ -75,6 +80,11 @@ async def open_answer(answer: aiohttp.ClientResponse, readers: list[Reader], lim
         answer.close()
         raise
     return opened
+
+
+def _media_type(answer: aiohttp.ClientResponse) -> str:
+    """Not the client library's: its parser trips over what some upstreams write behind the type."""
+    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 async def _all(answer: aiohttp.ClientResponse, data: bytes, limit: int) -> bytes:
@@ -91,12 +101,11 @@ def _is_error(events: bytes) -> bool:
     """Whether a stream begins with an error: status 200 was sent before it was known."""
     if _FAILED not in events:
         return False
-    first = split_events(events)[0]
     try:
-        data = msgspec.json.decode(data_of(first) or b"null")
-    except msgspec.DecodeError:
+        error = Body(data_of(split_events(events)[0])).get(("error",))
+    except InvalidRequest:  # no object, or one that is nested too deeply to look into
         return False
-    return isinstance(data, dict) and bool(data.get("error"))
+    return error is not MISSING and not _NOTHING.fullmatch(bytes(error))
 
 
 async def relay(
@@ -104,36 +113,44 @@ async def relay(
 ) -> bool:
     """Sends the answer on; whether all of it came. A broken event stream ends with an error event, another body short."""
     answer, cutter = opened.answer, opened.cutter
-    out = _read(opened, opened.first)
+    out = _read(opened, opened.first, opened.unread)
+    opened.first = b""  # may be large, and the stream long
     whole = opened.ended
     if whole:
         await before_end()
     changed = opened.reads
-    headers = [*answer_headers(answer.raw_headers, changed=changed), *extra]
-    if changed and whole:
+    headers = [*answer_headers(answer.raw_headers, status=answer.status, changed=changed), *extra]
+    if changed and whole and has_body(answer.status):
         headers.append((b"content-length", b"%d" % len(out)))
     await client.start(answer.status, headers)
     if whole:
         await client.finish(out)
         return True
     await client.write(out)
+    del out  # as above
     try:
         while data := await read_some(answer):
             await before_more()
-            out = _read(opened, data if cutter is None else cutter.feed(data))
-            if out:
-                await client.write(out)
+            if cutter is not None:
+                data = cutter.feed(data)
+            data = _read(opened, data, 0 if cutter is None else cutter.unread)
+            if data:
+                await client.write(data)
+            del data
     except HttpError as error:
         if cutter is not None:
-            await client.finish(error_event(error, named=named))
+            ending = b"\n\n" if cutter.inside else b""  # else the error would be a part of the event that broke
+            await client.finish(ending + error_event(error, named=named))
         return False
     opened.ended = True
     await before_end()
-    await client.finish(b"" if cutter is None else _read(opened, cutter.end()))
+    await client.finish(b"" if cutter is None else _read(opened, cutter.end(), 0))
     return True
 
 
-def _read(opened: Opened, data: bytes) -> bytes:
+def _read(opened: Opened, data: bytes, unread: int) -> bytes:
+    if unread and opened.readers:
+        return data[:unread] + _read(opened, data[unread:], 0)
     if not data:
         return data
     for reader in opened.readers:

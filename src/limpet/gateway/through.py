@@ -44,7 +44,7 @@ async def pass_through(
         text = key if key is not None else str(next(_TURN))
         answer = await _first(dispatcher, fleet, vitals, client, method, target, headers, text, has_body)
         try:
-            await relay_bytes(client, answer, answer_headers(answer.raw_headers, changed=False))
+            await relay_bytes(client, answer, answer_headers(answer.raw_headers, status=answer.status))
         except BaseException:
             answer.close()
             raise

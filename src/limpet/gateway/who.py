@@ -56,6 +56,8 @@ async def _chain(client: Client, body: Body, chained: bool) -> str | None:
     previous = body.text(("previous_response_id",))
     if previous:
         name = response_name(previous)
+        if name is None:
+            return None  # no answer of ours led there; what the upstream says about it is the client's answer
         try:
             known = await client.key_of_response(name)
         except StoreUnavailable as error:
@@ -66,12 +68,16 @@ async def _chain(client: Client, body: Body, chained: bool) -> str | None:
     return f"chain:{secrets.token_hex(16)}" if chained else None
 
 
-def response_name(response_id: str) -> str:
-    """A response id as the store takes it: providers may have longer ones than a key may be."""
+def response_name(response_id: str) -> str | None:
+    """A response id as the store takes it: providers may have longer ones than a key may be. None for one that nobody can know:
+    JSON can write half of a surrogate pair, UTF-8 cannot."""
     try:
         return check_text(response_id, "response_id")
     except InvalidRequest:
-        return f"gwx_{digest(response_id)}"
+        try:
+            return f"gwx_{digest(response_id)}"
+        except UnicodeEncodeError:
+            return None
 
 
 def bytes_of(body: Body, name: str) -> bytes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from limpet import Limpet
 from tests.integration.gateway.conftest import Start
-from tests.integration.gateway.upstream import STREAM_HEAD, sse
+from tests.integration.gateway.upstream import STREAM_HEAD, answer, sse
 
 
 async def ask(gate: Any, previous: str | None = None, headers: dict[str, str] | None = None, **more: Any) -> Any:
@@ -86,3 +88,40 @@ async def test_unstored_responses_make_no_conversation(gateway: Start, upstreams
     assert "x-limpet-epoch" not in got.headers
     one, two = await ask(gate), await ask(gate)
     assert one.headers["x-limpet-epoch"] != two.headers["x-limpet-epoch"]
+
+
+UNKNOWABLE = ["\\ud800", "resp_\\udfff", "x" * 300 + "\\udc00"]
+"""As JSON writes it: half of a surrogate pair, which UTF-8 cannot carry."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("text", UNKNOWABLE)
+async def test_a_response_id_that_nobody_can_know(gateway: Start, upstreams: Any, text: str, stream: bool) -> None:
+    """The answer is as good as any; it is linked to nothing."""
+    (up,) = await upstreams()
+    body = f'{{"id":"{text}"}}'
+    event = f'{{"response":{body}}}'
+
+    async def odd(_: Any, writer: Any) -> None:
+        whole = STREAM_HEAD + b"".join(sse(event)) + b"0\r\n\r\n" if stream else answer(200, body.encode())
+        writer.write(whole)
+
+    up.behave = odd
+    gate = await gateway(up, profile="openai-responses")
+    got = await ask(gate, headers={"X-Limpet-Key": "k"}, stream=stream)
+    assert (got.status_code, got.headers["x-limpet-action"]) == (200, "bind")
+    assert got.text == (f"data: {event}\n\n" if stream else body)
+    assert (await ask(gate, headers={"X-Limpet-Key": "k"})).headers["x-limpet-action"] == "continue"
+
+
+@pytest.mark.parametrize("text", UNKNOWABLE)
+async def test_a_previous_response_that_nobody_can_know(gateway: Start, upstreams: Any, text: str) -> None:
+    """It gives the request no key; what becomes of it is for the upstream to say. One with a key of its own is a turn."""
+    (up,) = await upstreams()
+    gate = await gateway(up, profile="openai-responses")
+    body = b'{"input":"hi","previous_response_id":"%s"}' % text.encode()
+    for headers in ({}, {"X-Limpet-Key": "k"}):
+        got = await gate.http.post("/v1/responses", content=body, headers=headers)
+        assert got.status_code == 200
+        assert ("x-limpet-epoch" in got.headers) == bool(headers)
+    assert b'"previous_response_id":"%s"' % text.encode() in up.requests[0].body

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,11 +40,46 @@ def test_complete_chunks_pass_at_once() -> None:
     assert cutter.end() == b""
 
 
-def test_a_giant_event_is_not_held() -> None:
-    """Beyond the bound it goes out in pieces."""
+@pytest.mark.parametrize("size", [999, 65_536, MAX_EVENT])
+@pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
+def test_a_giant_event_is_not_held(blank: bytes, size: int) -> None:
+    """Beyond the bound it goes out as it comes, marked as not to be read; the events around it are whole."""
+    before, after = b"data: 1" + blank, b"data: 2" + blank
+    giant = b"data: " + b"x" * (3 * MAX_EVENT) + blank
+    stream = before + giant + after + giant + after
+    cutter, out, unread, most = EventCutter(), b"", b"", 0
+    for at in range(0, len(stream), size):
+        chunk = stream[at : at + size]
+        piece = cutter.feed(chunk)
+        most = max(most, cutter.held)
+        out += piece
+        unread += piece[: cutter.unread]
+        assert not cutter.inside or piece.endswith(chunk[-1:])  # nothing waits within one
+    assert most <= MAX_EVENT <= 1024 * 1024
+    assert out + cutter.end() == stream
+    assert unread == 2 * giant
+    assert not cutter.inside
+
+
+def test_two_giants_in_one_chunk() -> None:
+    """The end of one and the beginning of the next are both not to be read."""
     cutter = EventCutter()
-    assert cutter.feed(b"data: " + b"x" * MAX_EVENT)
-    assert cutter.end() == b""
+    giant = b"data: " + b"x" * MAX_EVENT
+    assert cutter.feed(giant) == giant
+    rest = b"x\n\n" + giant
+    assert cutter.feed(rest) == rest
+    assert (cutter.unread, cutter.held, cutter.inside) == (len(rest), 0, True)
+    assert cutter.feed(b"\n\ndata: 2\n\ndata: 3") == b"\n\ndata: 2\n\n"
+    assert (cutter.unread, cutter.held, cutter.inside) == (2, 7, False)
+
+
+def test_holding_an_event_is_linear() -> None:
+    """A large event in small pieces: the whole of it is neither copied nor searched for each piece."""
+    cutter, piece = EventCutter(), b"x" * 64
+    begun = time.process_time()
+    for _ in range(MAX_EVENT // len(piece)):
+        assert cutter.feed(piece) == b""
+    assert time.process_time() - begun < 1  # some 20 ms; several seconds otherwise
 
 
 def test_data() -> None:

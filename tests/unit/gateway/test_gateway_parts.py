@@ -9,7 +9,7 @@ import pytest
 
 from limpet.errors import InvalidRequest, LimpetError
 from limpet.gateway.control import Control
-from limpet.gateway.heads import answer_headers, drop_key, forwarded
+from limpet.gateway.heads import answer_headers, drop_key, forwarded, is_sendable
 from limpet.gateway.identity import Sources
 from limpet.gateway.learn import ResponseReader, WorkerReader, asked_for_worker
 from limpet.gateway.options import Options
@@ -51,8 +51,29 @@ def test_forwarded_headers() -> None:
         forwarded([(b"x-b", b"\xff")])
     assert drop_key([("x-id", "42"), ("accept", "42"), ("x-b", "1")], "42") == [("accept", "42"), ("x-b", "1")]
     raw = [(b"Content-Length", b"5"), (b"Date", b"x"), (b"X-Limpet-A", b"1"), (b"ETag", b"e")]
-    assert answer_headers(raw, changed=True) == [(b"etag", b"e")]
-    assert answer_headers(raw, changed=False) == [(b"content-length", b"5"), (b"etag", b"e")]
+    assert answer_headers(raw, status=200, changed=True) == [(b"etag", b"e")]
+    assert answer_headers(raw, status=200) == [(b"content-length", b"5"), (b"etag", b"e")]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_a_length_of_no_body_is_not_sent_on(status: int) -> None:
+    """Our server would wait for it."""
+    assert answer_headers([(b"Content-Length", b"5"), (b"ETag", b"e")], status=status) == [(b"etag", b"e")]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(b"x-a", b"a%cb" % byte) for byte in (*range(9), *range(10, 32), 127)]
+    + [(b"x%ca" % byte, b"b") for byte in (*range(33), *b'()<>@,;:\\[]={}"', 127)],
+)
+def test_headers_that_our_server_refuses(pair: tuple[bytes, bytes]) -> None:
+    """Every control character but the tab, in a value; what is no token, in a name."""
+    assert not is_sendable([(b"etag", b"e"), pair])
+
+
+def test_headers_that_our_server_sends() -> None:
+    """Tabs, and bytes that are no ASCII, are none of our business."""
+    assert is_sendable([(b"X-A", b"a\tb"), (b"x-b", b"\xff\x80"), (b"x-c", b"")])
 
 
 def test_control() -> None:
@@ -85,12 +106,17 @@ def test_worker_reader(keep: bool) -> None:
         b'{"text":"\\"worker_id\\""}',
         b'"worker_id" no json',
         b'{"nvext":{"worker_id":{"decode_worker_id":"a\\u0000b"}}}',
+        b'{"nvext":{"worker_id":{"decode_worker_id":"%s"}}}' % ("é" * 129).encode(),
+        b'{"nvext":{"worker_id":{"decode_worker_id":"7","\\ud800":1}}}',
+        b'{"nvext":{"worker_id":{"decode_worker_id":"7"},"\\ud800":1}}',
     ],
 )
 def test_worker_reader_learns_nothing_from_nonsense(data: bytes) -> None:
     """No id is better than a wrong one."""
     learned: list[Any] = []
-    WorkerReader(keep=True, learned=lambda *found: learned.append(found)).body(data)
+    reader = WorkerReader(keep=True, learned=lambda *found: learned.append(found))
+    assert reader.body(data) is data
+    assert reader.events(b"data: " + data + b"\n\n") == b"data: " + data + b"\n\n"
     assert learned == []
 
 
@@ -111,7 +137,13 @@ def test_response_reader() -> None:
     ResponseReader(ids.append).body(b"[]")
     assert ids == ["r1", "r3"]
     assert response_name("r1") == "r1"
-    assert len(response_name("x" * 300)) == 36
+    assert len(response_name("x" * 300) or "") == 36
+
+
+@pytest.mark.parametrize("text", ["\ud800", "resp_\udfff", "x" * 300 + "\udc00"])
+def test_a_response_id_that_nobody_can_know(text: str) -> None:
+    """JSON can write it, UTF-8 cannot."""
+    assert response_name(text) is None
 
 
 @pytest.mark.parametrize(
