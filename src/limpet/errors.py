@@ -130,10 +130,6 @@ class StoreUnavailable(LimpetError, ConnectionError):
     status = 503
 
 
-class NotTried(StoreUnavailable):
-    """Nothing was sent: the store has not answered others lately."""
-
-
 class NotDurable(StoreUnavailable):
     """``require_durable`` was set and the answer was ``durable: false``. What happened stands. ``result`` is the answer."""
 

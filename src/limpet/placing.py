@@ -12,7 +12,8 @@ import structlog
 
 from limpet.bind import Bind
 from limpet.calls import Answer, Call, Target
-from limpet.errors import LimpetError, NotDurable, NotTried, StaleFence, StoreUnavailable
+from limpet.errors import LimpetError, NotDurable, StaleFence, StoreUnavailable
+from limpet.executors.breaker import NotTried
 from limpet.opinion import Opinion
 from limpet.plumbing import Plumbing
 from limpet.registry import Registry

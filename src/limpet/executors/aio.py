@@ -16,8 +16,8 @@ import hiredis
 
 from limpet.calls import Call
 from limpet.clock import SystemClock
-from limpet.errors import LimpetError, NotTried, StoreCorrupt, StoreUnavailable, error_for_word, unwrapped
-from limpet.executors.breaker import Breaker
+from limpet.errors import LimpetError, StoreCorrupt, StoreUnavailable, error_for_word, unwrapped
+from limpet.executors.breaker import Breaker, NotTried
 from limpet.executors.durable import Committed, GroupCommit, Promise
 from limpet.executors.lane import Lane, LaneLost, Unreachable, unheeded
 from limpet.executors.topology import Kind, Topology

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Breaker"]
+from limpet.errors import StoreUnavailable
+
+__all__ = ["Breaker", "NotTried"]
 
 FAILURES: Final = 5
 """Calls in a row that got no answer before it opens."""
 OPEN_S: Final = 0.5
 """How long it stays open before one call may try again."""
+
+
+class NotTried(StoreUnavailable):
+    """Refused by an open breaker: nothing was sent."""
 
 
 class Breaker:
